@@ -16,6 +16,13 @@ extern const ModelFamily kMixtralFamily, kQwen2MoeFamily, kQwen3MoeFamily, kDeep
     kGptOssFamily;
 extern const ModelFamily kGraniteMoeFamily, kGraniteMoeSharedFamily;
 extern const ModelFamily kGemma2Family, kGraniteHybridFamily, kMamba2Family, kQwen3NextFamily, kQwen35Family;
+extern const ModelFamily kGemmaFamily, kFalconH1Family, kLfm2Family, kLfm2MoeFamily, kGraniteSwaFamily, kQwen2VlFamily,
+    kQwen3VlFamily, kQwen3VlMoeFamily, kQwen35MoeFamily, kGlmFamily, kGlm4MoeFamily, kDots1Family, kSolarOpenFamily,
+    kGlm4MoeLiteFamily, kYoutuFamily, kMinistralFamily, kMinistral3Family, kSeedOssFamily, kHeliumFamily,
+    kErnie45Family, kCwmFamily, kErnie45MoeFamily, kCohere2Family, kVaultGemmaFamily, kOlmoFamily, kOlmoeFamily,
+    kFlexOlmoFamily, kExaone4Family, kArceeFamily, kNemotronFamily, kJais2Family, kHunyuanDenseFamily,
+    kHunyuanMoeFamily, kMinimaxM2Family, kPhiFamily, kStablelmFamily, kGptjFamily, kGptNeoFamily, kOptFamily,
+    kGptBigcodeFamily;
 extern const EncoderFamily kBertFamily, kModernBertFamily;
 
 namespace {
@@ -52,6 +59,46 @@ constexpr const ModelFamily* kFamilies[] = {
     &kGraniteHybridFamily,
     &kGraniteMoeFamily,
     &kGraniteMoeSharedFamily,
+    &kGemmaFamily,
+    &kFalconH1Family,
+    &kLfm2Family,
+    &kLfm2MoeFamily,
+    &kGraniteSwaFamily,
+    &kQwen2VlFamily,
+    &kQwen3VlFamily,
+    &kQwen3VlMoeFamily,
+    &kQwen35MoeFamily,
+    &kGlmFamily,
+    &kGlm4MoeFamily,
+    &kDots1Family,
+    &kSolarOpenFamily,
+    &kGlm4MoeLiteFamily,
+    &kYoutuFamily,
+    &kMinistralFamily,
+    &kMinistral3Family,
+    &kSeedOssFamily,
+    &kHeliumFamily,
+    &kErnie45Family,
+    &kCwmFamily,
+    &kErnie45MoeFamily,
+    &kCohere2Family,
+    &kVaultGemmaFamily,
+    &kOlmoFamily,
+    &kOlmoeFamily,
+    &kFlexOlmoFamily,
+    &kExaone4Family,
+    &kArceeFamily,
+    &kNemotronFamily,
+    &kJais2Family,
+    &kHunyuanDenseFamily,
+    &kHunyuanMoeFamily,
+    &kMinimaxM2Family,
+    &kPhiFamily,
+    &kStablelmFamily,
+    &kGptjFamily,
+    &kGptNeoFamily,
+    &kOptFamily,
+    &kGptBigcodeFamily,
 };
 constexpr const EncoderFamily* kEncoders[] = {&kBertFamily, &kModernBertFamily};
 

@@ -4,7 +4,7 @@
     python tests/golden/make_golden.py --quant QUANT_VECTORS_FOLDER
     python tests/golden/make_golden.py --random REDLINE_BINARY
 
-Needs torch, transformers 5, safetensors, gguf, numpy; the engine and its tests need none of them. Seeds are fixed: the
+Needs torch, transformers (TRANSFORMERS below), safetensors, gguf, numpy; the engine and its tests need none of them. Seeds are fixed: the
 same versions write the same bytes.
 
 A case is a folder: config.json (spelled as transformers 4 or 5 writes it), weights.txt, from which the build makes
@@ -38,6 +38,7 @@ import transformers
 from safetensors.torch import save_file
 
 HERE = pathlib.Path(__file__).resolve().parent
+TRANSFORMERS = "5.24.0"  # the version whose logits new cases have
 sys.path.insert(0, str(HERE))
 import weights
 DTYPES = {"f32": ("float32", torch.float32), "f16": ("float16", torch.float16), "bf16": ("bfloat16", torch.bfloat16)}
@@ -125,16 +126,91 @@ QWEN3_NEXT = dict(BASE, model_type="qwen3_next", architectures=["Qwen3NextForCau
                   shared_expert_intermediate_size=28, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0, 2])
 QWEN3_5 = {k: v for k, v in dict(QWEN3_NEXT, model_type="qwen3_5_text", architectures=["Qwen3_5ForCausalLM"]).items()
            if not any(word in k for word in ("expert", "moe", "sparse", "topk", "mlp_only"))}
+GEMMA = {k: v for k, v in dict(BASE, model_type="gemma", architectures=["GemmaForCausalLM"], tie_word_embeddings=True, rms_norm_eps=1e-6,
+         hidden_act="gelu_pytorch_tanh").items()}
+QWEN3_5_MOE = {k: v for k, v in dict(QWEN3_NEXT, model_type="qwen3_5_moe_text", architectures=["Qwen3_5MoeForCausalLM"]).items()
+               if k not in ("intermediate_size", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers")}
+QWEN2_VL = dict(QWEN2, model_type="qwen2_vl_text", rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2]))
+QWEN2_VL_VISION = dict(depth=1, embed_dim=8, num_heads=2, mlp_ratio=2, in_channels=3, patch_size=2, spatial_merge_size=1, temporal_patch_size=1)
+QWEN3_VL = dict(QWEN3, model_type="qwen3_vl_text", rope_scaling=dict(rope_type="default", mrope_section=[2, 1, 1]))
+QWEN3_VL_VISION = dict(depth=1, hidden_size=8, num_heads=2, intermediate_size=8, in_channels=3, patch_size=2, spatial_merge_size=1,
+                       temporal_patch_size=1, out_hidden_size=32, num_position_embeddings=4, deepstack_visual_indexes=[])
+QWEN3_VL_MOE = dict(QWEN3_VL, model_type="qwen3_vl_moe_text", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20,
+                    decoder_sparse_step=1, mlp_only_layers=[])
+GLM = dict(GLM4, model_type="glm", architectures=["GlmForCausalLM"])
+BALANCED = dict(BASE, num_hidden_layers=3, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2,
+                moe_intermediate_size=20, norm_topk_prob=True, routed_scaling_factor=2.5, first_k_dense_replace=1, attention_bias=False)
+GLM4_MOE = dict(BALANCED, model_type="glm4_moe", architectures=["Glm4MoeForCausalLM"], partial_rotary_factor=0.5, use_qk_norm=True,
+                num_nextn_predict_layers=0)
+DOTS1 = dict(BALANCED, model_type="dots1", architectures=["Dots1ForCausalLM"], sliding_window=None, max_window_layers=3)
+SOLAR_OPEN = {k: v for k, v in dict(BALANCED, model_type="solar_open", architectures=["SolarOpenForCausalLM"]).items()
+              if k not in ("intermediate_size", "first_k_dense_replace")}
+GLM4_MOE_LITE = {k: v for k, v in dict(DEEPSEEK_V3, model_type="glm4_moe_lite", architectures=["Glm4MoeLiteForCausalLM"], rms_norm_eps=1e-3,
+                 mlp_layer_types=["dense", "sparse", "sparse"]).items() if k not in ("topk_method", "scoring_func", "first_k_dense_replace")}
+YOUTU = {k: v for k, v in dict(DEEPSEEK_V3, model_type="youtu", architectures=["YoutuForCausalLM"], rms_norm_eps=1e-3).items()
+         if not any(word in k for word in ("expert", "moe", "topk", "group", "scoring", "routed", "first_k", "nextn"))}
+MINISTRAL = dict(BASE, model_type="ministral", architectures=["MinistralForCausalLM"], sliding_window=7)
+MINISTRAL3 = dict(BASE, model_type="ministral3", architectures=["Ministral3ForCausalLM"], sliding_window=None, head_dim=16,
+                  rope_scaling=dict(type="yarn", rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=8, beta_fast=32.0, beta_slow=1.0,
+                                    mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.5))
+SEED_OSS = dict(BASE, model_type="seed_oss", architectures=["SeedOssForCausalLM"], attention_bias=True, attention_out_bias=False, mlp_bias=False)
+ERNIE4_5 = dict(BASE, model_type="ernie4_5", architectures=["Ernie4_5ForCausalLM"], use_bias=False, tie_word_embeddings=True)
+ERNIE4_5_MOE = {k: v for k, v in dict(ERNIE4_5, model_type="ernie4_5_moe", architectures=["Ernie4_5_MoeForCausalLM"], num_hidden_layers=3,
+                moe_num_experts=7, moe_k=2, moe_intermediate_size=20, moe_num_shared_experts=2, moe_layer_start_index=1,
+                moe_layer_end_index=2, moe_layer_interval=1).items() if k != "head_dim"}
+HELIUM = dict(BASE, model_type="helium", architectures=["HeliumForCausalLM"], attention_bias=False, mlp_bias=False)
+CWM = dict(BASE, model_type="cwm", architectures=["CwmForCausalLM"], sliding_window=6, num_hidden_layers=4)
+HUNYUAN = dict(BASE, model_type="hunyuan_v1_dense", architectures=["HunYuanDenseV1ForCausalLM"], attention_bias=False)
+HUNYUAN_MOE = dict(HUNYUAN, model_type="hunyuan_v1_moe", architectures=["HunYuanMoEV1ForCausalLM"], num_experts=6, moe_topk=2, intermediate_size=24)
+EXAONE4 = dict(BASE, model_type="exaone4", architectures=["Exaone4ForCausalLM"], sliding_window=6, sliding_window_pattern=4, num_hidden_layers=4)
+COHERE2 = {k: v for k, v in dict(COHERE, model_type="cohere2", architectures=["Cohere2ForCausalLM"], sliding_window=6, num_hidden_layers=4,
+           rope_theta=50000.0).items() if k != "use_qk_norm"}
+OLMO = {k: v for k, v in dict(BASE, model_type="olmo", architectures=["OlmoForCausalLM"], attention_bias=False, clip_qkv=None).items()
+        if k not in ("rms_norm_eps", "head_dim")}
+OLMOE = {k: v for k, v in dict(BASE, model_type="olmoe", architectures=["OlmoeForCausalLM"], num_experts=7, num_experts_per_tok=3,
+         intermediate_size=20, norm_topk_prob=False, attention_bias=False).items() if k != "head_dim"}
+FLEX_OLMO = dict(OLMOE, model_type="flex_olmo", architectures=["FlexOlmoForCausalLM"], num_experts=4, num_experts_per_tok=2, pad_token_id=0)
+ARCEE = dict(BASE, model_type="arcee", architectures=["ArceeForCausalLM"], hidden_act="relu2", attention_bias=False, mlp_bias=False)
+NEMOTRON = {k: v for k, v in dict(ARCEE, model_type="nemotron", architectures=["NemotronForCausalLM"], norm_eps=1e-5,
+            partial_rotary_factor=0.5).items() if k != "rms_norm_eps"}
+JAIS2 = {k: v for k, v in dict(ARCEE, model_type="jais2", architectures=["Jais2ForCausalLM"], layer_norm_eps=1e-5, attention_bias=True,
+         mlp_bias=True).items() if k != "rms_norm_eps"}
+MINIMAX_M2 = dict(BASE, model_type="minimax_m2", architectures=["MiniMaxM2ForCausalLM"], num_local_experts=8, num_experts_per_tok=3,
+                  intermediate_size=20, rotary_dim=4)
+PHI = {k: v for k, v in dict(BASE, model_type="phi", architectures=["PhiForCausalLM"], hidden_act="gelu_new", layer_norm_eps=1e-5,
+       partial_rotary_factor=0.5, num_key_value_heads=4, qk_layernorm=False).items() if k not in ("rms_norm_eps", "head_dim")}
+STABLELM = {k: v for k, v in dict(BASE, model_type="stablelm", architectures=["StableLmForCausalLM"], layer_norm_eps=1e-5,
+            partial_rotary_factor=0.25, use_qkv_bias=False, qk_layernorm=False, use_parallel_residual=False).items()
+            if k not in ("rms_norm_eps", "head_dim")}
+GPTJ = dict(model_type="gptj", architectures=["GPTJForCausalLM"], vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_inner=None, rotary_dim=4,
+            n_positions=64, layer_norm_epsilon=1e-5, activation_function="gelu_new", tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
+GPT_NEO = dict(model_type="gpt_neo", architectures=["GPTNeoForCausalLM"], vocab_size=64, hidden_size=32, num_layers=2, num_heads=4,
+               attention_types=[[["global", "local"], 1]], window_size=6, max_position_embeddings=64, intermediate_size=None,
+               layer_norm_epsilon=1e-5, activation_function="gelu_new", bos_token_id=1, eos_token_id=2)
+GPT_BIGCODE = dict(GPT2, model_type="gpt_bigcode", architectures=["GPTBigCodeForCausalLM"], multi_query=True,
+                   activation_function="gelu_pytorch_tanh")
+OPT = dict(model_type="opt", architectures=["OPTForCausalLM"], vocab_size=64, hidden_size=32, ffn_dim=48, num_hidden_layers=2,
+           num_attention_heads=4, max_position_embeddings=64, word_embed_proj_dim=32, do_layer_norm_before=True, enable_bias=True,
+           activation_function="relu", bos_token_id=1, eos_token_id=2, pad_token_id=0)
+VAULTGEMMA = dict(GEMMA2, model_type="vaultgemma", architectures=["VaultGemmaForCausalLM"])
+GRANITE_SWA = dict(GRANITE, model_type="granite_swa", architectures=["GraniteSWAForCausalLM"], sliding_window=6, num_hidden_layers=4)
+LFM2 = {k: v for k, v in dict(BASE, model_type="lfm2", architectures=["Lfm2ForCausalLM"], norm_eps=1e-5, conv_L_cache=3, conv_bias=False, num_hidden_layers=3,
+        block_auto_adjust_ff_dim=True, block_multiple_of=16, block_ffn_dim_multiplier=1.2, layer_types=["conv", "full_attention", "conv"],
+        tie_word_embeddings=True).items() if k not in ("rms_norm_eps", "head_dim", "hidden_act")}
+LFM2_MOE = {k: v for k, v in dict(LFM2, model_type="lfm2_moe", architectures=["Lfm2MoeForCausalLM"], num_experts=6, num_experts_per_tok=2,
+            moe_intermediate_size=20, num_dense_layers=1, norm_topk_prob=True, use_expert_bias=True, routed_scaling_factor=1.0).items() if not k.startswith("block")}
+FALCON_H1 = {k: v for k, v in dict(BASE, model_type="falcon_h1", architectures=["FalconH1ForCausalLM"], mamba_d_ssm=48, mamba_n_heads=4, mamba_d_head=12,
+             mamba_n_groups=2, mamba_d_state=9, mamba_d_conv=4, mamba_chunk_size=8, mamba_rms_norm=False).items() if k != "head_dim"}
 # Weights that the rope cases share: a head size large enough for the bands of llama3 and yarn.
 ROPE = dict(LLAMA, num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_hidden_layers=2)
 NO_SCALING = {"rope_scaling": None}
 
 
 def case(name, base, change=None, *, style=4, dtype="bf16", shards=1, tokens=30, weights=None, gguf_type=None, without=(),
-         norm=1.0, seed=None):
-  """norm: the mean of norm weights. style: 4 or 5, how transformers of that major version spells the config. weights: the case whose files are linked.
+         norm=1.0, seed=None, whole=None):
+  """whole: settings of a multimodal model, which `config` is the text_config of. norm: the mean of norm weights. style: 4 or 5, how transformers of that major version spells the config. weights: the case whose files are linked.
   seed: None: by the place in the list."""
-  return dict(name=name, config={**base, **(change or {})}, style=style, dtype=dtype, shards=shards, tokens=tokens,
+  return dict(name=name, config={**base, **(change or {})}, whole=whole, style=style, dtype=dtype, shards=shards, tokens=tokens,
               weights=weights, gguf_type=gguf_type, without=without, norm=norm, seed=seed)
 
 
@@ -366,6 +442,124 @@ CASES = [
     case("mpt", MPT, gguf_type="BF16", tokens=40, seed=6800, without=[{"layer_norm_epsilon": 0.1}]),
     case("mpt_six_heads", MPT, dict(d_model=60, n_heads=6, vocab_size=67, attn_config=dict(MPT["attn_config"], softmax_scale=0.25)),
          style=5, dtype="f16", tokens=70, seed=6900, without=[{"attn_config": MPT["attn_config"]}]),
+    # Families of transformers 5.24.
+    case("gemma", GEMMA, gguf_type="BF16", norm=0, seed=7000),
+    case("gemma_hd12", GEMMA, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, head_dim=12, vocab_size=67, hidden_act="gelu",
+         attention_bias=True), style=5, dtype="f16", norm=0, seed=7010),
+    case("qwen3_5_moe", QWEN3_5_MOE, dict(num_experts=6), gguf_type="BF16", tokens=40, norm=0, seed=7020),
+    case("qwen3_5_moe_bias", QWEN3_5_MOE, dict(num_hidden_layers=2, layer_types=["full_attention", "linear_attention"], hidden_size=36,
+         num_attention_heads=3, num_key_value_heads=1, head_dim=12, partial_rotary_factor=0.5, vocab_size=67, attention_bias=True,
+         tie_word_embeddings=True), style=5, dtype="f16", tokens=30, norm=0, seed=7030),
+    case("qwen2_vl", QWEN2_VL, dict(max_position_embeddings=64), whole=dict(model_type="qwen2_vl", architectures=["Qwen2VLForConditionalGeneration"],
+         vision_config=dict(QWEN2_VL_VISION, hidden_size=32)), seed=7040),
+    case("qwen2_5_vl", QWEN2_VL, dict(model_type="qwen2_5_vl_text", hidden_size=36, num_attention_heads=3, num_key_value_heads=1, vocab_size=67,
+         rope_scaling=dict(type="mrope", mrope_section=[2, 2, 2]), tie_word_embeddings=True), whole=dict(model_type="qwen2_5_vl",
+         architectures=["Qwen2_5_VLForConditionalGeneration"], tie_word_embeddings=True, vision_config=dict(depth=1, hidden_size=8, num_heads=2, intermediate_size=8,
+         in_channels=3, patch_size=2, spatial_merge_size=1, temporal_patch_size=1, out_hidden_size=36, window_size=4, fullatt_block_indexes=[0])),
+         dtype="f16", seed=7050),
+    case("qwen3_vl", QWEN3_VL, dict(head_dim=10, rope_scaling=dict(rope_type="default", mrope_section=[2, 2, 1])), whole=dict(model_type="qwen3_vl",
+         architectures=["Qwen3VLForConditionalGeneration"], vision_config=QWEN3_VL_VISION), style=5, seed=7060),
+    case("qwen3_vl_moe", QWEN3_VL_MOE, whole=dict(model_type="qwen3_vl_moe", architectures=["Qwen3VLMoeForConditionalGeneration"],
+         vision_config=QWEN3_VL_VISION), style=5, dtype="f16", tokens=24, seed=7070),
+    case("glm", GLM, gguf_type="BF16", seed=7080),
+    case("glm4_moe", GLM4_MOE, gguf_type="BF16", tokens=24, seed=7090, without=[{"routed_scaling_factor": 1.0}, {"partial_rotary_factor": 1.0}]),
+    case("glm4_moe_bias", GLM4_MOE, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, head_dim=14, attention_bias=True,
+         use_qk_norm=False, n_group=1, topk_group=1, n_routed_experts=5, n_shared_experts=2, first_k_dense_replace=2, norm_topk_prob=False, vocab_size=67),
+         style=5, dtype="f16", tokens=24, seed=7100),
+    case("dots1", DOTS1, gguf_type="BF16", tokens=24, seed=7110, without=[{"norm_topk_prob": False}]),
+    case("dots1_window", DOTS1, dict(sliding_window=6, max_window_layers=1, hidden_size=36, num_attention_heads=3, num_key_value_heads=1, n_group=1,
+         topk_group=1, n_shared_experts=2, attention_bias=True, vocab_size=69), style=5, dtype="f16", tokens=24, seed=7120,
+         without=[{"max_window_layers": 2}]),
+    case("solar_open", SOLAR_OPEN, tokens=24, seed=7130),
+    case("glm4_moe_lite", GLM4_MOE_LITE, gguf_type="BF16", tokens=24, seed=7140),
+    case("glm4_moe_lite_noq", GLM4_MOE_LITE, dict(q_lora_rank=None, num_hidden_layers=2, mlp_layer_types=["sparse", "sparse"], n_group=1, topk_group=1,
+         hidden_size=36, num_attention_heads=3, num_key_value_heads=3, vocab_size=67, rms_norm_eps=1e-2), dtype="f16", tokens=24, seed=7150),
+    case("youtu", YOUTU, seed=7160),
+    case("deepseek_v3_eps", DEEPSEEK_V3, dict(rms_norm_eps=1e-2), tokens=24, seed=7170),
+    case("ministral", MINISTRAL, gguf_type="BF16", seed=7180, without=[{"sliding_window": 8}]),
+    case("ministral_listed", MINISTRAL, dict(num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "full_attention"], head_dim=14,
+         num_attention_heads=3, num_key_value_heads=1, vocab_size=67), style=5, dtype="f16", seed=7190, without=[{"layer_types": ["sliding_attention"] * 3}]),
+    case("ministral3", MINISTRAL3, gguf_type="BF16", seed=7195, without=[{"rope_scaling": dict(MINISTRAL3["rope_scaling"], llama_4_scaling_beta=0.0)}]),
+    case("ministral3_window", MINISTRAL3, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, sliding_window=9, vocab_size=67,
+         tie_word_embeddings=True), style=5, dtype="f16", seed=7196),
+    case("seed_oss", SEED_OSS, gguf_type="BF16", seed=7200),
+    case("seed_oss_biases", SEED_OSS, dict(attention_bias=False, attention_out_bias=True, mlp_bias=True, num_attention_heads=3, num_key_value_heads=1,
+         head_dim=18, vocab_size=67, tie_word_embeddings=True), style=5, dtype="f16", seed=7210),
+    case("ernie4_5", ERNIE4_5, gguf_type="BF16", seed=7220),
+    case("ernie4_5_bias", ERNIE4_5, dict(use_bias=True, num_attention_heads=3, num_key_value_heads=1, head_dim=10, vocab_size=67,
+         tie_word_embeddings=False), style=5, dtype="f16", seed=7230),
+    case("ernie4_5_moe", ERNIE4_5_MOE, gguf_type="BF16", tokens=24, seed=7240),
+    case("ernie4_5_moe_some", ERNIE4_5_MOE, dict(num_hidden_layers=4, moe_layer_interval=2, moe_layer_end_index=-1, moe_layer_start_index=0,
+         moe_num_shared_experts=0, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=False, vocab_size=67), style=5, dtype="f16", tokens=24, seed=7250),
+    case("helium", HELIUM, dict(num_attention_heads=2, num_key_value_heads=1, head_dim=16, vocab_size=67), dtype="f16", seed=7260),
+    case("cwm", CWM, dict(rope_scaling=LLAMA3), style=5, seed=7270, without=[{"sliding_window": 7}, {"layer_types": ["full_attention"] * 4}]),
+    case("hunyuan_dense", HUNYUAN, gguf_type="BF16", seed=7280),
+    case("hunyuan_dense_alpha", HUNYUAN, dict(head_dim=20, num_attention_heads=3, num_key_value_heads=1, attention_bias=True, tie_word_embeddings=True,
+         vocab_size=67, rope_scaling=dict(type="dynamic", alpha=50.0, factor=1.0)), dtype="f16", seed=7290, without=[NO_SCALING]),
+    case("hunyuan_moe", HUNYUAN_MOE, gguf_type="BF16", tokens=24, seed=7300),
+    case("exaone4", EXAONE4, gguf_type="BF16", seed=7310, without=[{"layer_types": ["full_attention"] * 4}]),
+    case("exaone4_full", EXAONE4, dict(sliding_window=None, layer_types=["full_attention"] * 2, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+         head_dim=14, vocab_size=67, tie_word_embeddings=True), style=5, dtype="f16", seed=7320),
+    case("cohere2", COHERE2, gguf_type="BF16", seed=7330, without=[{"sliding_window": 7}, {"logit_scale": 0.5}]),
+    case("cohere2_listed", COHERE2, dict(num_hidden_layers=2, layer_types=["full_attention", "sliding_attention"], hidden_size=42, num_attention_heads=3,
+         num_key_value_heads=1, attention_bias=True, vocab_size=67), style=5, dtype="f16", seed=7340),
+    case("olmo", OLMO, gguf_type="BF16", seed=7350),
+    case("olmo_bias", OLMO, dict(hidden_size=42, num_attention_heads=3, num_key_value_heads=1, attention_bias=True, tie_word_embeddings=True, vocab_size=67),
+         style=5, dtype="f16", seed=7360),
+    case("olmoe", OLMOE, gguf_type="BF16", tokens=24, seed=7370, without=[{"norm_topk_prob": True}]),
+    case("flex_olmo", FLEX_OLMO, dict(hidden_size=42, num_attention_heads=3, num_key_value_heads=1, norm_topk_prob=True, vocab_size=67), dtype="f16",
+         tokens=24, seed=7380),
+    case("arcee", ARCEE, gguf_type="BF16", seed=7390),
+    case("arcee_bias", ARCEE, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, head_dim=18, attention_bias=True, mlp_bias=True, vocab_size=67,
+         tie_word_embeddings=True), style=5, dtype="f16", seed=7400),
+    case("nemotron", NEMOTRON, gguf_type="BF16", norm=0, seed=7410, without=[{"partial_rotary_factor": 1.0}]),
+    case("nemotron_bias", NEMOTRON, dict(num_attention_heads=3, num_key_value_heads=1, head_dim=12, partial_rotary_factor=1.0, attention_bias=True,
+         mlp_bias=True, vocab_size=67), style=5, dtype="f16", norm=0, seed=7420),
+    case("jais2", JAIS2, gguf_type="BF16", seed=7430),
+    case("minimax_m2", MINIMAX_M2, gguf_type="BF16", tokens=24, seed=7440, without=[{"rotary_dim": 8}]),
+    case("phi", PHI, gguf_type="BF16", seed=7450, without=[{"partial_rotary_factor": 1.0}]),
+    case("phi_gelu", PHI, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, hidden_act="gelu", partial_rotary_factor=0.4, vocab_size=67),
+         style=5, dtype="f16", seed=7460, without=[{"hidden_act": "relu"}]),
+    case("stablelm", STABLELM, gguf_type="BF16", seed=7470),
+    case("stablelm_parallel", STABLELM, dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, use_parallel_residual=True, use_qkv_bias=True,
+         partial_rotary_factor=0.5, vocab_size=67, tie_word_embeddings=True), dtype="f16", gguf_type="F16", seed=7480),
+    case("gptj", GPTJ, seed=7490),
+    case("gptj_inner", GPTJ, dict(n_embd=42, n_head=3, n_inner=50, rotary_dim=6, vocab_size=67), dtype="f16", seed=7500),
+    case("gpt_neo", GPT_NEO, seed=7510, without=[{"window_size": 7}]),
+    case("gpt_neo_inner", GPT_NEO, dict(hidden_size=42, num_heads=3, num_layers=3, attention_types=[[["local"], 1], [["global"], 2]], intermediate_size=50,
+         vocab_size=67), dtype="f16", seed=7520),
+    case("gpt_bigcode", GPT_BIGCODE, gguf_type="BF16", seed=7530),
+    case("gpt_bigcode_heads", GPT_BIGCODE, dict(multi_query=False, n_embd=42, n_head=3, n_inner=50, vocab_size=67, scale_attn_weights=False), dtype="f16", seed=7540),
+    case("opt", OPT, seed=7550),
+    case("opt_gelu", OPT, dict(hidden_size=42, word_embed_proj_dim=42, num_attention_heads=3, enable_bias=False, activation_function="gelu", vocab_size=67), dtype="f16", seed=7560),
+    case("vaultgemma", VAULTGEMMA, dict(num_hidden_layers=3), norm=0, seed=7570, without=[{"sliding_window": 7}]),
+    case("granite_swa", GRANITE_SWA, seed=7580, without=[{"sliding_window": 7}]),
+    case("granite_swa_listed", GRANITE_SWA, dict(num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+         layer_rope_theta=[20000.0, 0, 20000.0], hidden_size=36, num_attention_heads=3, num_key_value_heads=1, vocab_size=67), style=5, dtype="f16",
+         seed=7590, without=[{"layer_rope_theta": [10000.0, 0, 10000.0]}]),
+    case("lfm2", LFM2, gguf_type="BF16", tokens=40, seed=7650, without=[{"norm_eps": 0.1}]),
+    case("lfm2_bias", LFM2, dict(conv_bias=True, conv_L_cache=4, hidden_size=42, num_attention_heads=3, num_key_value_heads=1, block_auto_adjust_ff_dim=False,
+         vocab_size=67), style=5, dtype="f16", tokens=40, seed=7660),
+    case("lfm2_moe", LFM2_MOE, gguf_type="BF16", tokens=24, seed=7670),
+    case("lfm2_moe_scaled", LFM2_MOE, dict(use_expert_bias=False, norm_topk_prob=False, routed_scaling_factor=2.5, num_dense_layers=0, vocab_size=67), style=5,
+         dtype="f16", tokens=24, seed=7680),
+    case("falcon_h1", FALCON_H1, dict(mamba_rms_norm=True, mamba_norm_before_gate=False), gguf_type="BF16", tokens=40, seed=7690),
+    case("falcon_h1_scaled", FALCON_H1, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, embedding_multiplier=3.0, lm_head_multiplier=0.5,
+         mlp_multipliers=[0.7, 1.3], key_multiplier=0.6, attention_in_multiplier=1.2, attention_out_multiplier=0.8, ssm_in_multiplier=1.1,
+         ssm_out_multiplier=0.9, ssm_multipliers=[0.7, 1.2, 0.8, 1.3, 0.6], vocab_size=67, attention_bias=True, mlp_bias=True, projectors_bias=True,
+         mamba_proj_bias=True, mamba_rms_norm=True, mamba_norm_before_gate=True, tie_word_embeddings=True), style=5, dtype="f16", tokens=40, seed=7700, without=[{"ssm_multipliers": [1.0] * 5},
+         {"key_multiplier": 1.0}]),
+    case("phi_norms", PHI, dict(qk_layernorm=True, hidden_size=42, num_attention_heads=3, num_key_value_heads=1, vocab_size=67, partial_rotary_factor=0.3), dtype="f16",
+         seed=7710),
+    case("stablelm_norms", STABLELM, dict(qk_layernorm=True, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, vocab_size=67), dtype="f16", seed=7720),
+    # Settings of the older families.
+    case("cohere_norms", COHERE, dict(use_qk_norm=True, hidden_size=42, num_attention_heads=3, num_key_value_heads=1, vocab_size=67), gguf_type="BF16", seed=7730),
+    case("gemma3_cap", GEMMA3, dict(final_logit_softcapping=3.0), norm=0, seed=7600, without=[{"final_logit_softcapping": None}]),
+    case("smollm3_window", SMOLLM3, dict(use_sliding_window=True, sliding_window=6), seed=7610, without=[{"use_sliding_window": False}]),
+    case("starcoder2_gelu", STARCODER2, dict(hidden_act="gelu"), seed=7620, without=[{"hidden_act": "relu"}]),
+    case("falcon_sequential", FALCON, dict(parallel_attn=False, bias=True), seed=7630),
+    case("qwen3_next_bias", QWEN3_NEXT, dict(attention_bias=True, full_attention_interval=2, num_hidden_layers=2, mlp_only_layers=[0], vocab_size=67), tokens=30,
+         norm=0, seed=7640),
 ]
 
 
@@ -409,8 +603,11 @@ def float32_means_float64():
 def logits_of(model, tokens):
   with torch.no_grad(), float32_means_float64():
     model = model.double()
-    if getattr(model.base_model, "rotary_emb", None) is not None:
-      model.base_model.rotary_emb = type(model.base_model.rotary_emb)(model.config)
+    base = getattr(model.base_model, "language_model", model.base_model)
+    if getattr(base, "rotary_emb", None) is not None:
+      base.rotary_emb = type(base.rotary_emb)(base.config)
+    for i, rotary in enumerate(getattr(base, "rotary_embs", [])):
+      base.rotary_embs[i] = type(rotary)(rotary.config)
     out = model(torch.tensor([tokens]), use_cache=False).logits[0]
     assert out.dtype == saved_float64, out.dtype
     return out.numpy()
@@ -423,7 +620,7 @@ def parameters_of(model):
   """Views of all parameters, and of the buffers that files have, by the names of published files, sorted. In memory transformers 5
   keeps the matrices of all experts together."""
   named = dict(model.named_parameters())
-  named.update((n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias"))
+  named.update((n, b) for n, b in model.named_buffers() if n.endswith(("e_score_correction_bias", "expert_bias")))
   kind, found = model.config.model_type, {}
   for name, p in named.items():
     p = p.data
@@ -434,12 +631,17 @@ def parameters_of(model):
         name = name.replace(own, published)
       found[name] = p
       continue
-    if kind == "mixtral":
+    if kind == "ernie4_5_moe":
+      name = name.replace("mlp.gate.moe_statics", "mlp.moe_statics")
+    if kind in ("mixtral", "minimax_m2"):
       experts, name = (n.replace(".mlp.", ".block_sparse_moe.") for n in (experts, name))
-    if kind == "gpt_oss" or not experts.endswith(".experts"):
+    if kind == "qwen3_vl_moe" and experts.endswith(".experts"):
+      found[name] = p.transpose(1, 2)
+      continue
+    if kind in ("gpt_oss", "qwen3_5_moe_text") or not experts.endswith(".experts"):
       found[name] = p
       continue
-    gate, up, down = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    gate, up, down = ("w1", "w3", "w2") if kind in ("mixtral", "minimax_m2", "lfm2_moe") else ("gate_proj", "up_proj", "down_proj")
     for e in range(p.shape[0]):
       if part == "down_proj":
         found[f"{experts}.{e}.{down}.weight"] = p[e]
@@ -458,7 +660,7 @@ def keeps_its_experts(model, tokens, noise):
   def chosen():
     found = []
     hooks = [m.register_forward_hook(lambda module, inputs, outputs: found.append(outputs[-1].sort(-1)[0]))
-             for m in model.modules() if type(m).__name__.lower().endswith("router")]
+             for m in model.modules() if type(m).__name__.lower().endswith(("router", "moev1gate"))]
     model(torch.tensor([tokens]), use_cache=False)
     for hook in hooks:
       hook.remove()
@@ -511,8 +713,9 @@ def open_model(folder):
   config = json.loads((folder / "config.json").read_text())
   # Falcon's eager attention adds ALiBi twice: to the scores, and with the mask (transformers 5.24).
   attention = "sdpa" if config.get("alibi") else "eager"
-  model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention,
-                                                            experts_implementation="eager")
+  kind = transformers.AutoModelForImageTextToText if "vision_config" in config else transformers.AutoModelForCausalLM
+  model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention,
+                               experts_implementation="eager")
   return model.eval()
 
 
@@ -529,8 +732,11 @@ def make(c, seed):
   for old in folder.iterdir():
     old.unlink()
   rng = np.random.default_rng(seed)
-  write_config = lambda where, config: (where / "config.json").write_text(
-      json.dumps(config_json(config, c["style"], c["dtype"]), indent=1) + "\n")
+  def write_config(where, config):
+    written = config_json(config, c["style"], c["dtype"])
+    if c["whole"]:
+      written = dict(c["whole"], text_config={k: v for k, v in written.items() if k != "architectures"})
+    (where / "config.json").write_text(json.dumps(written, indent=1) + "\n")
   write_config(folder, c["config"])
   shapes = None
   if c["weights"]:
@@ -540,7 +746,8 @@ def make(c, seed):
       (folder / index.name).symlink_to(os.path.join("..", c["weights"], index.name))
   else:
     config = transformers.AutoConfig.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    kind = transformers.AutoModelForImageTextToText if c["whole"] else transformers.AutoModelForCausalLM
+    model = kind.from_config(config)
     random_weights(model, rng, c["norm"])
     shapes = shapes_of(model)
     save_weights(folder, model, c["dtype"], c["shards"])
@@ -625,6 +832,8 @@ def main():
   p.add_argument("--quant", type=pathlib.Path, help="folder with tiny-*.gguf: make tests/golden/quant instead")
   p.add_argument("--random", help="a built redline: make tests/golden/random, logits of its random models, instead")
   args = p.parse_args()
+  if transformers.__version__ != TRANSFORMERS:
+    p.error(f"transformers {transformers.__version__}: install {TRANSFORMERS}")
   transformers.logging.set_verbosity_error()
   transformers.logging.disable_progress_bar()
   torch.set_num_threads(1)

@@ -2,7 +2,7 @@
 import gguf
 import numpy as np
 
-ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight", "block_sparse_moe.router.layer.weight", "mlp.router.weight", ".bias")  # float32 in all files
+ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight", "block_sparse_moe.router.layer.weight", "mlp.router.weight", "mlp.gate.wg.weight", "feed_forward.gate.weight", ".bias")  # float32 in all files
 EXPERTS = {"mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
            "mlp.experts.down_proj": "ffn_down_exps", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
            "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
@@ -61,6 +61,22 @@ def split_granite(tensors):
   return found
 
 
+def plain_tensors(tensors, arch):
+  """Correction biases as tensors with a kind, and gate and up of all experts in one tensor apart."""
+  found = {}
+  for name, x in tensors.items():
+    if name.endswith(("e_score_correction_bias", ".expert_bias")):
+      found[name.removesuffix("_bias") + ".bias"] = x.reshape(-1)
+    elif arch == "qwen35moe" and name.endswith(".experts.gate_up_proj"):
+      gate, up = np.split(x, 2, axis=1)
+      found[name.replace("gate_up_proj", "gate_proj.weight")], found[name.replace("gate_up_proj", "up_proj.weight")] = gate, up
+    elif arch == "qwen35moe" and name.endswith(".experts.down_proj"):
+      found[name + ".weight"] = x
+    else:
+      found[name] = x
+  return found
+
+
 def split_latent(tensors, config):
   """Keys and values of latent attention by head, the keys transposed, as GGUF has them."""
   heads, nope = config["num_attention_heads"], config["qk_nope_head_dim"]
@@ -77,8 +93,33 @@ def split_latent(tensors, config):
 
 
 def add_keys(w, arch, config):
-  if arch == "deepseek2":
+  if arch in ("glm4moe", "dots1"):
     w.add_leading_dense_block_count(config["first_k_dense_replace"])
+    w.add_expert_shared_count(config["n_shared_experts"])
+    w.add_expert_weights_scale(config["routed_scaling_factor"])
+    w.add_expert_weights_norm(config["norm_topk_prob"])
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    w.add_uint32(f"{arch}.expert_group_count", config["n_group"])
+    w.add_uint32(f"{arch}.expert_group_used_count", config["topk_group"])
+  if arch == "lfm2moe":
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    w.add_leading_dense_block_count(config["num_dense_layers"])
+  if arch == "minimax-m2":
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    w.add_expert_feed_forward_length(config["intermediate_size"])
+  if arch == "ernie4_5-moe":
+    config = dict(config, num_experts=config["moe_num_experts"], num_experts_per_tok=config["moe_k"],
+                  shared_expert_intermediate_size=config["moe_intermediate_size"] * config["moe_num_shared_experts"])
+    w.add_leading_dense_block_count(config["moe_layer_start_index"])
+    w.add_expert_shared_count(config["moe_num_shared_experts"])
+    w.add_uint32(f"{arch}.interleave_moe_layer_step", config["moe_layer_interval"])
+  if arch == "hunyuan-moe":
+    config = dict(config, num_experts_per_tok=config["moe_topk"], moe_intermediate_size=config["intermediate_size"],
+                  shared_expert_intermediate_size=config["intermediate_size"])
+    w.add_expert_shared_count(1)
+  if arch == "deepseek2":
+    dense = config["mlp_layer_types"].count("dense") if "mlp_layer_types" in config else config["first_k_dense_replace"]
+    w.add_leading_dense_block_count(dense)
     if config["q_lora_rank"]:
       w.add_q_lora_rank(config["q_lora_rank"])
     w.add_kv_lora_rank(config["kv_lora_rank"])
@@ -89,7 +130,7 @@ def add_keys(w, arch, config):
     w.add_expert_weights_norm(config["norm_topk_prob"])
     w.add_uint32("deepseek2.expert_group_count", config["n_group"])
     w.add_uint32("deepseek2.expert_group_used_count", config["topk_group"])
-    w.add_expert_gating_func(gguf.ExpertGatingFuncType[config["scoring_func"].upper()])
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType[config.get("scoring_func", "sigmoid").upper()])
     if config.get("rope_scaling"):
       w.add_rope_scaling_yarn_log_mul(0.1 * config["rope_scaling"]["mscale_all_dim"])
   experts = config.get("num_experts") or config.get("num_local_experts") or config.get("n_routed_experts")

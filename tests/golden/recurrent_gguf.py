@@ -11,7 +11,14 @@ DELTA = {"post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj
          "linear_attn.in_proj_ba": "ssm_ba", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
          "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out"}
 GRANITE = {name.replace("mixer.", "mamba."): own for name, own in MAMBA2.items() if name != "norm"}
-FLOAT32 = ("conv1d.weight", ".A_log", ".mamba.D", ".mamba.norm.weight")  # in all files
+LFM2 = {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.out_proj": "attn_output", "self_attn.q_layernorm": "attn_q_norm",
+        "self_attn.k_layernorm": "attn_k_norm", "conv.conv": "shortconv.conv", "conv.in_proj": "shortconv.in_proj",
+        "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
+        "feed_forward.gate": "ffn_gate_inp", "feed_forward.expert": "exp_probs_b", "feed_forward.experts.w1": "ffn_gate_exps",
+        "feed_forward.experts.w3": "ffn_up_exps", "feed_forward.experts.w2": "ffn_down_exps"}
+FALCON_H1 = dict(GRANITE, **{"pre_ff_layernorm": "ffn_norm", "feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up",
+                             "feed_forward.down_proj": "ffn_down"})
+FLOAT32 = ("conv1d.weight", ".conv.conv.weight", ".A_log", ".mamba.D", ".mamba.norm.weight")  # in all files
 
 
 def decay_of(a_log):
@@ -49,7 +56,7 @@ def delta_tensors(tensors, arch, config):
       x = decay_of(x)
     if part == "conv1d.weight":
       x = x[:, 0]
-    if arch == "qwen35" and groups != heads:
+    if arch in ("qwen35", "qwen35moe") and groups != heads:
       keys = 2 * groups * key
       if part in ("in_proj_qkv.weight", "conv1d.weight"):
         x = np.concatenate([x[:keys], tiled(x[keys:], groups, heads)])
@@ -77,6 +84,18 @@ def granite_tensors(tensors, config):
     yield name, x
 
 
+def lfm2_kv_heads(config):
+  return [config["num_key_value_heads"] if kind == "full_attention" else 0 for kind in config["layer_types"]]
+
+
+def lfm2_width(config):
+  """Of the MLP."""
+  if not config["block_auto_adjust_ff_dim"]:
+    return config["intermediate_size"]
+  width, multiple = int(config["block_ffn_dim_multiplier"] * int(2 * config["intermediate_size"] / 3)), config["block_multiple_of"]
+  return -(-width // multiple) * multiple
+
+
 def granite_kv_heads(config):
   """Of each layer; none where there is no attention."""
   return [config["num_key_value_heads"] if kind == "attention" else 0 for kind in config["layer_types"]]
@@ -88,7 +107,8 @@ def add_key(w, arch, key, value):
 
 
 def add_granite_keys(w, arch, config):
-  w.add_bool(f"{arch}.rope.scaling.finetuned", config["position_embedding_type"] == "rope")
+  if arch == "granitehybrid":
+    w.add_bool(f"{arch}.rope.scaling.finetuned", config["position_embedding_type"] == "rope")
   add_key(w, arch, "ssm.conv_kernel", config.get("mamba_d_conv", 4))
   add_key(w, arch, "ssm.state_size", config["mamba_d_state"])
   add_key(w, arch, "ssm.group_count", config["mamba_n_groups"])
@@ -97,9 +117,11 @@ def add_granite_keys(w, arch, config):
 
 
 def add_keys(w, arch, config):
-  if arch == "granitehybrid":
+  if arch in ("granitehybrid", "falcon-h1"):
     add_granite_keys(w, arch, config)
-  if arch not in ("qwen3next", "qwen35"):
+  if arch in ("lfm2", "lfm2moe"):
+    add_key(w, arch, "shortconv.l_cache", config["conv_L_cache"])
+  if arch not in ("qwen3next", "qwen35", "qwen35moe"):
     return
   add_key(w, arch, "ssm.conv_kernel", config["linear_conv_kernel_dim"])
   add_key(w, arch, "ssm.state_size", config["linear_key_head_dim"])

@@ -342,6 +342,11 @@ PROJECTIONS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self
 HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", **PROJECTIONS, **HEAD_NORMS, **moe_gguf.EXPERTS, **moe_gguf.LATENT}
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+HUNYUAN = {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm", "mlp.gate.wg": "ffn_gate_inp",
+           "mlp.shared_mlp.gate_proj": "ffn_gate_shexp", "mlp.shared_mlp.up_proj": "ffn_up_shexp",
+           "mlp.shared_mlp.down_proj": "ffn_down_shexp"}
+GPT2 = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
+        "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
 # Where they differ.
 FAMILY_NAMES = {
     "qwen3next": recurrent_gguf.DELTA,
@@ -354,8 +359,7 @@ FAMILY_NAMES = {
     "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
     "glm4": {"post_self_attn_layernorm": "post_attention_norm", "mlp.gate_up_proj": "ffn_up",
              "post_mlp_layernorm": "post_ffw_norm"},
-    "gpt2": {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
-             "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "gpt2": GPT2,
     "gptneox": {"attention.query_key_value": "attn_qkv", "attention.dense": "attn_output",
                 "post_attention_layernorm": "ffn_norm", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
     "falcon": {"self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output",
@@ -364,14 +368,33 @@ FAMILY_NAMES = {
               "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
     "mpt": {"norm_1": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "norm_2": "ffn_norm",
             "ffn.up_proj": "ffn_up", "ffn.down_proj": "ffn_down"},
+    "qwen35moe": recurrent_gguf.DELTA,
+    "chatglm": {"mlp.gate_up_proj": "ffn_up"},
+    "glm4moe": {"post_attention_layernorm": "post_attention_norm"},
+    "seed_oss": {"post_attention_layernorm": "post_attention_norm"},
+    "exaone4": POST_NORMS,
+    "ernie4_5-moe": {"mlp.moe_statics.e_score_correction": "exp_probs_b"},
+    "hunyuan-dense": HUNYUAN,
+    "hunyuan-moe": HUNYUAN,
+    "minimax-m2": {"block_sparse_moe.e_score_correction": "exp_probs_b"},
+    "phi2": {"self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
+    "falcon-h1": recurrent_gguf.FALCON_H1,
+    "lfm2": recurrent_gguf.LFM2,
+    "lfm2moe": recurrent_gguf.LFM2,
+    "starcoder": GPT2,
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
 }
 ARCHITECTURES = {"mistral": "llama", "gpt_neox": "gptneox", "gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r",
                  "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "deepseek_v2": "deepseek2",
                  "deepseek_v3": "deepseek2", "gpt_oss": "gpt-oss", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35",
-                 "granitemoeshared": "granitemoe", "granitemoehybrid": "granitehybrid"}
+                 "granitemoeshared": "granitemoe", "granitemoehybrid": "granitehybrid", "glm": "chatglm", "glm4_moe": "glm4moe",
+                 "glm4_moe_lite": "deepseek2", "qwen3_5_moe_text": "qwen35moe", "ernie4_5_moe": "ernie4_5-moe",
+                 "hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe", "minimax_m2": "minimax-m2", "phi": "phi2",
+                 "gpt_bigcode": "starcoder", "ministral": "llama", "ministral3": "mistral3", "lfm2_moe": "lfm2moe", "falcon_h1": "falcon-h1"}
 # Of these the converter reorders the rows of q and k to pairs of neighbours.
-PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "smollm3")
+PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "smollm3", "arcee", "olmo", "mistral3")
+# In these files norms have the factor itself, which folders store minus 1.
+PLUS_ONE = ("gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe", "nemotron")
 
 
 def gguf_name(name, arch="llama"):
@@ -386,7 +409,7 @@ def gguf_name(name, arch="llama"):
   return {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output", "wte": "token_embd",
           "wpe": "position_embd", "ln_f": "output_norm", "embed_in": "token_embd", "final_layer_norm": "output_norm",
           "embed_out": "output", "word_embeddings": "token_embd", "word_embeddings_layernorm": "token_embd_norm",
-          "norm_f": "output_norm"}[stem] + "." + kind
+          "norm_f": "output_norm", "final_layernorm": "output_norm", "embedding_norm": "token_embd_norm"}[stem] + "." + kind
 
 
 def add_family_keys(w, arch, config):
@@ -396,7 +419,7 @@ def add_family_keys(w, arch, config):
   if arch == "gemma2":
     w.add_attn_logit_softcapping(config["attn_logit_softcapping"])
     w.add_final_logit_softcapping(config["final_logit_softcapping"])
-  if arch in ("gemma2", "gemma3", "olmo2", "phi3", "gpt-oss") and config.get("sliding_window"):
+  if arch in ("gemma2", "gemma3", "olmo2", "phi3", "gpt-oss", "cohere2", "exaone4", "llama") and config.get("sliding_window"):
     w.add_sliding_window(config["sliding_window"])
   if arch in ("granite", "granitemoe", "granitehybrid"):
     w.add_embedding_scale(config["embedding_multiplier"])
@@ -405,7 +428,10 @@ def add_family_keys(w, arch, config):
     w.add_logit_scale(config["logits_scaling"])
   if arch == "gptneox":
     w.add_parallel_residual(config["use_parallel_residual"])
-  if arch == "command-r":
+  if arch == "mistral3":
+    w.add_rope_scaling_yarn_log_mul(config["rope_scaling"]["mscale_all_dim"])
+    w.add_float32(f"{arch}.attention.temperature_scale", config["rope_scaling"]["llama_4_scaling_beta"])
+  if arch in ("command-r", "cohere2"):
     w.add_logit_scale(config["logit_scale"])
   if arch == "mpt":
     w.add_max_alibi_bias(config["attn_config"]["alibi_bias_max"])
@@ -423,6 +449,9 @@ def write_gguf(path, tensors, config, gguf_type, name):
                       ("intermediate_size", "n_inner")):
     if own in config:
       config = {**config, common: config[own] or 4 * config["n_embd"]}
+  if arch == "starcoder":
+    kv_heads_of_starcoder = 1 if config.get("multi_query", True) else config["num_attention_heads"]
+    config = dict(config, num_key_value_heads=kv_heads_of_starcoder)
   if arch == "falcon":
     config = dict(config, intermediate_size=config.get("ffn_hidden_size") or 4 * config["hidden_size"],
                   num_key_value_heads=config["num_kv_heads"] if config["new_decoder_architecture"] else 1)
@@ -441,26 +470,37 @@ def write_gguf(path, tensors, config, gguf_type, name):
     tensors = moe_gguf.split_gpt_oss(tensors)
   if arch in ("granitemoe", "granitehybrid"):
     tensors = moe_gguf.split_granite(tensors)
+  if arch == "falcon-h1":
+    tensors = dict(recurrent_gguf.granite_tensors(tensors, dict(config, num_local_experts=1)))
   if arch == "granitehybrid":
     tensors = dict(recurrent_gguf.granite_tensors(tensors, config))
     kv_heads_of_layers = recurrent_gguf.granite_kv_heads(config)
     if not config["num_local_experts"]:  # published models have one width for both
       config = dict(config, intermediate_size=config["shared_intermediate_size"])
-  if arch in ("qwen3next", "qwen35"):
+  if arch in ("qwen3next", "qwen35", "qwen35moe"):
     tensors = recurrent_gguf.delta_tensors(tensors, arch, config)
+  tensors = moe_gguf.plain_tensors(tensors, arch)
+  if arch in ("lfm2", "lfm2moe"):
+    tensors = {n: x[:, 0] if n.endswith("conv.conv.weight") else x for n, x in tensors.items()}
+  if arch == "lfm2":
+    config = dict(config, intermediate_size=recurrent_gguf.lfm2_width(config))
   w = gguf.GGUFWriter(path, arch)
   w.add_name(name)
   w.add_vocab_size(config["vocab_size"])
   w.add_context_length(config["max_position_embeddings"])
   w.add_embedding_length(config["hidden_size"])
   w.add_block_count(config["num_hidden_layers"])
-  w.add_feed_forward_length(config["intermediate_size"])
+  w.add_feed_forward_length(config.get("intermediate_size") or config["moe_intermediate_size"])
   w.add_head_count(heads)
-  w.add_head_count_kv(kv_heads_of_layers if arch == "granitehybrid" else kv_heads)
+  if arch in ("lfm2", "lfm2moe"):
+    kv_heads_of_layers = recurrent_gguf.lfm2_kv_heads(config)
+  w.add_head_count_kv(kv_heads_of_layers if arch in ("granitehybrid", "lfm2", "lfm2moe") else kv_heads)
+  if arch in ("lfm2", "lfm2moe"):
+    config = dict(config, rms_norm_eps=config["norm_eps"])
   if "rms_norm_eps" in config:
     w.add_layer_norm_rms_eps(config["rms_norm_eps"])
   else:
-    w.add_layer_norm_eps(config.get("layer_norm_eps", config.get("norm_epsilon")))
+    w.add_layer_norm_eps(next((config[k] for k in ("layer_norm_eps", "norm_epsilon", "norm_eps") if k in config), 1e-5))
   if "rotary_emb_base" in config:
     config = dict(config, rope_theta=config["rotary_emb_base"])
   if "rope_theta" in config:
@@ -506,10 +546,10 @@ def write_gguf(path, tensors, config, gguf_type, name):
     if arch == "falcon" and "query_key_value" in n:  # the same; a group has queries, one key, one value
       groups = x.reshape(kv_heads, heads // kv_heads + 2, head_dim, *x.shape[1:])
       x = np.concatenate([part.reshape(-1, *x.shape[1:]) for part in (groups[:, :-2], groups[:, -2], groups[:, -1])])
-    if arch in ("gemma2", "gemma3", "qwen3next", "qwen35") and n.endswith("norm.weight") and "linear_attn" not in n:
+    if arch in PLUS_ONE and n.endswith("norm.weight") and "linear_attn" not in n:
       x = x + np.float32(1)
     x = np.ascontiguousarray(x)
-    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight" or n.endswith((*moe_gguf.ROUTERS, *recurrent_gguf.FLOAT32)):
+    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch).endswith("_norm.weight") or gguf_name(n, arch) == "position_embd.weight" or n.endswith((*moe_gguf.ROUTERS, *recurrent_gguf.FLOAT32)):
       w.add_tensor(gguf_name(n, arch), x)
     elif gguf_type == "F16":
       w.add_tensor(gguf_name(n, arch), x.astype(np.float16))

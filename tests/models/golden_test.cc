@@ -45,7 +45,8 @@ class GoldenModel : public ::testing::TestWithParam<std::string> {
   }
   static bool is_recurrent(const TextEngine& engine) {
     const std::string& name = engine.info().architecture;
-    return name == "mamba2" || name == "qwen3_next" || name == "qwen3_5" || name == "granitemoehybrid";
+    return name == "mamba2" || name == "qwen3_next" || name == "qwen3_5" || name == "qwen3_5_moe" ||
+           name == "falcon_h1" || name == "lfm2" || name == "lfm2_moe" || name == "granitemoehybrid";
   }
   Golden golden_;
 };

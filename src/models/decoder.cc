@@ -335,7 +335,7 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   if (c.embedding_scale != 1) x = scale(g, x, {c.embedding_scale});
   if (!c.names.embedding_norm.empty()) {
     g.set_scope(c.names.embedding_norm);
-    x = norm_by(g, c, x, take_norm(w, c, c.names.embedding_norm, c.hidden_size));
+    x = norm_by(g, c, x, take_norm(w, c, c.names.embedding_norm, c.hidden_size), c.rms_norm_eps);
   }
   const Value lengths = c.rope.depends_on_length() ? g.input("lengths", DType::kI32, {T}, PortRole::kLengths) : Value{};
   step.rope = rope_table(g, step.positions, lengths, c.rope);

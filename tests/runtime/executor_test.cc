@@ -219,11 +219,11 @@ TEST(Executor, AKernelThatDoesNotComeBackIsNamedWhileItIsStuck) {
       stage.run = [](const CpuStage&, const Tile& tile, const StepContext&, WorkerContext&) {
         while (tile.index == 0 && !executor->gave_up()) std::this_thread::yield();
       };
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   StepContext step;
   step.sizes = sizes(8);
   const Status status = c.executor->step(step);
-  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(status.code(), Code::internal);
   // The other worker may have stolen it.
   EXPECT_TRUE(text.find("rms_norm tile 0: running") != std::string::npos ||
@@ -250,9 +250,9 @@ TEST(Executor, AWatchdogSeesWhatNoWorkerWaitsFor) {
     last.run = [](const CpuStage&, const Tile& tile, const StepContext&, WorkerContext&) {
       while (tile.index == 0 && !watchdog->is_stalled()) std::this_thread::yield();
     };
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     EXPECT_TRUE(c.executor->step(step).ok());  // it came back after all
-    const std::string text = testing::internal::GetCapturedStderr();
+    const std::string text = ::testing::internal::GetCapturedStderr();
     EXPECT_FALSE(own.is_stalled());
     EXPECT_NE(text.find("no progress for 0.1 s"), std::string::npos) << text;
     EXPECT_NE(text.find(last.plan->name + " tile 0"), std::string::npos) << text;

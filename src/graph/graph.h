@@ -90,14 +90,19 @@ struct StateAttrs {
 
 /// The purpose of an input or output of a network of steps, by which callers find it without its name.
 enum class PortRole : uint8_t {
-  kNone,        ///< known by its name only
-  kTokens,      ///< token ids, [tokens]
-  kPositions,   ///< positions of the tokens in their sequences, [tokens]
-  kLengths,     ///< lengths of the tokens' sequences, [tokens], where rope depends on them
-  kLogitRows,   ///< the tokens whose logits are outputs, [logit_rows]
-  kHiddenRows,  ///< the tokens whose hidden states are outputs, [hidden_rows]
-  kLogits,      ///< [logit_rows, vocab_size]
-  kHidden,      ///< [hidden_rows, hidden_size]; a network may have several
+  kNone,           ///< known by its name only
+  kTokens,         ///< token ids, [tokens]
+  kPositions,      ///< positions of the tokens in their sequences, [tokens], or by axis, [tokens, axes]
+  kLengths,        ///< lengths of the tokens' sequences, [tokens], where rope depends on them
+  kLogitRows,      ///< the tokens whose logits are outputs, [logit_rows]
+  kHiddenRows,     ///< the tokens whose hidden states are outputs, [hidden_rows]
+  kLogits,         ///< [logit_rows, vocab_size]
+  kHidden,         ///< [hidden_rows, hidden_size]; a network may have several
+  kEmbeddingRows,  ///< the tokens whose embeddings are inputs, ascending, [embedding_rows]
+  kEmbeddings,     ///< the embeddings of these tokens, [embedding_rows, hidden_size]
+  /// rows that are added to the hidden states of these tokens after a layer, [embedding_rows, hidden_size]; a network
+  /// may have several, in the order of their layers (DeepStack, arXiv:2406.04334)
+  kLayerRows,
 };
 
 /// A value of a graph. Its id is its index in Graph::values.

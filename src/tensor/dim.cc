@@ -46,8 +46,8 @@ ExtentNames& extent_names() {
 Symbol extent_symbol(std::string_view name) { return extent_names().find_or_add(name); }
 
 std::string_view symbol_name(Symbol symbol) {
-  static constexpr std::string_view kNames[kNumFixed] = {"tokens", "sequences",   "logit_rows",  "hidden_rows",
-                                                         "batch",  "text_tokens", "image_tokens"};
+  static constexpr std::string_view kNames[kNumFixed] = {"tokens",         "sequences", "logit_rows",  "hidden_rows",
+                                                         "embedding_rows", "batch",     "text_tokens", "image_tokens"};
   const int index = static_cast<int>(symbol);
   return index < kNumFixed ? kNames[index] : extent_names().name(index - kNumFixed);
 }

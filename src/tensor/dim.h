@@ -14,11 +14,12 @@ namespace redline {
 enum class Symbol : uint8_t {
   kTokens,  ///< language models: rows of a step
   kSequences,
-  kLogitRows,    ///< rows of a step whose logits are computed
-  kHiddenRows,   ///< rows of a step whose hidden states are outputs
-  kBatch,        ///< image models: images, or images times guidance branches
-  kTextTokens,   ///< per batch item
-  kImageTokens,  ///< per batch item
+  kLogitRows,      ///< rows of a step whose logits are computed
+  kHiddenRows,     ///< rows of a step whose hidden states are outputs
+  kEmbeddingRows,  ///< rows of a step whose embeddings are inputs
+  kBatch,          ///< image models: images, or images times guidance branches
+  kTextTokens,     ///< per batch item
+  kImageTokens,    ///< per batch item
   kFirstExtent,
 };
 /// Number of symbols: those of the enumeration, and the extents of all models in a process.

@@ -540,7 +540,8 @@ std::optional<SymbolValues> TileRunner::graph_sizes(const SymbolValues& sizes) c
   if (!options_.graphs) return std::nullopt;
   SymbolValues bucket = sizes;
   if (sizes[Symbol::kTokens] == 0) return bucket;  // images: of these sizes only
-  for (const Symbol symbol : {Symbol::kTokens, Symbol::kSequences, Symbol::kLogitRows, Symbol::kHiddenRows}) {
+  for (const Symbol symbol :
+       {Symbol::kTokens, Symbol::kSequences, Symbol::kLogitRows, Symbol::kHiddenRows, Symbol::kEmbeddingRows}) {
     const auto* at = std::lower_bound(std::begin(kGraphRows), std::end(kGraphRows), sizes[symbol]);
     if (at == std::end(kGraphRows)) return std::nullopt;
     if (sizes[symbol] > 0) bucket[symbol] = std::min(*at, program_.bounds[symbol]);

@@ -12,9 +12,17 @@ Value rope_table(GraphBuilder& g, Value positions, Value lengths, RopeTableAttrs
   if (lengths.valid() != attrs.depends_on_length())
     return g.fail(invalid_argument("rope_table: lengths are needed for dynamic and long scaling, and only for them"));
   const Shape& shape = g.info(positions).shape;
-  if (g.info(positions).dtype != DType::kI32 || shape.size() != 1 ||
-      (lengths.valid() && g.info(lengths).shape != shape))
-    return g.fail(invalid_argument("rope_table: positions and lengths must be i32 [tokens], not {}", to_string(shape)));
+  const bool has_axes = !attrs.axes.empty();
+  if (g.info(positions).dtype != DType::kI32 || shape.size() != (has_axes ? 2 : 1) ||
+      (lengths.valid() && g.info(lengths).shape != Shape{shape[0]}))
+    return g.fail(invalid_argument("rope_table: positions must be i32 {}, and lengths [tokens]; positions are {}",
+                                   has_axes ? "[tokens, axes]" : "[tokens]", to_string(shape)));
+  const int64_t num_axes = has_axes ? shape[1].constant() : 1;
+  if (has_axes &&
+      (attrs.axes.size() != attrs.inverse_frequencies.size() ||
+       std::any_of(attrs.axes.begin(), attrs.axes.end(), [&](int32_t axis) { return axis < 0 || axis >= num_axes; })))
+    return g.fail(invalid_argument("rope_table: axes must name one of {} axes for each of {} frequencies", num_axes,
+                                   attrs.inverse_frequencies.size()));
   if (attrs.inverse_frequencies.empty()) return g.fail(invalid_argument("rope_table: no frequencies"));
   if (attrs.beyond.original_context > 0 && attrs.beyond.inverse_frequencies.size() != attrs.inverse_frequencies.size())
     return g.fail(invalid_argument("rope_table: {} frequencies, but {} of long sequences",
@@ -57,7 +65,7 @@ namespace {
 Status table_reference(ReferenceContext& c) {
   const auto& a = c.attrs<RopeTableAttrs>();
   for (int64_t t = 0; t < c.in(0).rows(); ++t)
-    rope_table_row(a, static_cast<int32_t>(c.in(0).data[static_cast<size_t>(t)]),
+    rope_table_row(a, c.in(0).row(t),
                    a.depends_on_length() ? static_cast<int32_t>(c.in(1).data[static_cast<size_t>(t)]) : 0,
                    c.out().row(t));
   return {};

@@ -30,13 +30,16 @@ struct RopeTableAttrs {
     double beta = 0;
     int64_t original_context = 0;  ///< 0: off
   } growth;
+  /// [rotary_dim / 2]: the axis of the positions that each frequency multiplies (M-RoPE of Qwen2-VL, Wang et al. 2024,
+  /// arXiv:2409.12191: time, height and width of an image's patches). Empty: positions have one axis.
+  std::vector<int32_t> axes = {};
   bool depends_on_length() const { return dynamic.original_context > 0 || beyond.original_context > 0; }
 };
 
 /// Cosines and sines of position * inverse frequency. The angle is rounded to float32 as in PyTorch implementations;
 /// cos and sin are exact.
 ///
-/// positions  [tokens]  i32
+/// positions  [tokens]  i32; with RopeTableAttrs::axes [tokens, axes]
 /// lengths    [tokens]  i32, known total length of the token's sequence; only where the table depends on it
 /// returns    [tokens, rotary_dim]  f32: cosines, then sines
 Value rope_table(GraphBuilder& g, Value positions, Value lengths, RopeTableAttrs attrs);
@@ -54,9 +57,10 @@ Value rope(GraphBuilder& g, Value x, Value table, RopeAttrs attrs);
 
 /// Computes y = rope(x) in float64, for references.
 void rope_reference(const HostTensor& x, const HostTensor& table, int64_t head_dim, HostTensor& y);
-// Computes one row of the table: out[0, h) are cosines, out[h, 2h) sines, with h = rotary_dim / 2.
-template <class T>
-void rope_table_row(const RopeTableAttrs& a, int32_t position, int32_t length, T* out) {
+// Computes one row of the table: out[0, h) are cosines, out[h, 2h) sines, with h = rotary_dim / 2. `positions`: the
+// token's position on every axis.
+template <class Position, class T>
+void rope_table_row(const RopeTableAttrs& a, const Position* positions, int32_t length, T* out) {
   const size_t half = a.inverse_frequencies.size();
   const auto& d = a.dynamic;
   double base = 0;
@@ -67,14 +71,15 @@ void rope_table_row(const RopeTableAttrs& a, int32_t position, int32_t length, T
   }
   double factor = a.attention_factor;
   if (a.growth.original_context > 0)
-    factor *= 1 + a.growth.beta * std::log1p(static_cast<double>(position / a.growth.original_context));
+    factor *= 1 + a.growth.beta * std::log1p(std::floor(static_cast<double>(positions[0]) /
+                                                        static_cast<double>(a.growth.original_context)));
   const bool is_long = a.beyond.original_context > 0 && length > a.beyond.original_context;
   const std::vector<float>& frequencies = is_long ? a.beyond.inverse_frequencies : a.inverse_frequencies;
   for (size_t i = 0; i < half; ++i) {
     const float frequency =
         base == 0 ? frequencies[i]
                   : static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(half)));
-    const double angle = static_cast<float>(position) * frequency;
+    const double angle = static_cast<float>(positions[a.axes.empty() ? 0 : a.axes[i]]) * frequency;
     out[i] = static_cast<T>(std::cos(angle) * factor);
     out[half + i] = static_cast<T>(std::sin(angle) * factor);
   }

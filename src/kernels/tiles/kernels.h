@@ -49,6 +49,7 @@ namespace redline::tiles {
   K(KvAppend)                       \
   K(MoeRouter)                      \
   K(Norm)                           \
+  K(PlaceRows)                      \
   K(Rope)                           \
   K(RopeTable)                      \
   K(Sample)

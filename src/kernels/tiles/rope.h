@@ -8,14 +8,16 @@ namespace redline::tiles {
 
 struct RopeTable {
   struct Args {
-    const int32_t* positions;
+    const int32_t* positions;       ///< [tokens], or [tokens, num_axes] if axes is set
     const int32_t* lengths;         ///< nullptr: the table does not depend on them
     const float* frequencies;       ///< [half]
     const float* long_frequencies;  ///< used for sequences longer than long_context; nullptr: none
+    const float* axes;              ///< [half]: axis of each frequency, int32 values stored as float; nullptr: one axis
     float* y;                       ///< [tokens, 2 * half]: cosines, then sines
     int32_t half;
     int32_t long_context;     ///< 0: off
     int32_t dynamic_context;  ///< 0: off
+    int32_t num_axes;         ///< axes of the positions, if axes is set
     float attention_factor;
     double base, factor;     ///< parameters of dynamic scaling
     double growth_beta;      ///< factor of the logarithm by which tables of queries grow
@@ -24,9 +26,9 @@ struct RopeTable {
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     for (int t = tile.row_begin + w.index(); t < tile.row_end; t += kConsumerWarps) {
-      const int32_t place = w.load_uniform(a.positions + t);
-      const auto position = static_cast<float>(place);
-      const float factor = a.growth_context > 0 ? grown_factor(a, place) : a.attention_factor;
+      const int32_t first = w.load_uniform(a.positions + int64_t{t} * (a.axes ? a.num_axes : 1));
+      const auto position = static_cast<float>(first);
+      const float factor = a.growth_context > 0 ? grown_factor(a, first) : a.attention_factor;
       const int32_t length = a.lengths ? w.load_uniform(a.lengths + t) : 0;
       const bool is_long = a.long_context > 0 && length > a.long_context;
       const bool is_dynamic = a.dynamic_context > 0 && length > a.dynamic_context;
@@ -35,7 +37,8 @@ struct RopeTable {
         const Lanes<bool> mask = at < Lanes<int>(a.half);
         const Lanes<float> frequency = is_dynamic ? dynamic_frequency(a, length, at)
                                                   : w.load(is_long ? a.long_frequencies : a.frequencies, at, mask);
-        const Lanes<float> angle = frequency * position;  // rounded to float32, as in PyTorch implementations
+        // Angles are rounded to float32, as in PyTorch implementations.
+        const Lanes<float> angle = a.axes ? frequency * position_of(a, t, at, mask, w) : frequency * position;
         float* row = a.y + int64_t{t} * (2 * a.half);
         const SineCosine angle_of = sine_cosine(angle);
         w.store(row, at, angle_of.cosine * factor, mask);
@@ -47,6 +50,12 @@ struct RopeTable {
  private:
   static TILE_FN float grown_factor(const Args& a, int32_t position) {
     return static_cast<float>(a.attention_factor * (1 + a.growth_beta * log_of(1.0 + position / a.growth_context)));
+  }
+  /// Returns the positions that the frequencies `at` multiply.
+  static TILE_FN Lanes<float> position_of(const Args& a, int t, const Lanes<int>& at, const Lanes<bool>& mask,
+                                          Warp& w) {
+    const Lanes<int> axis = w.load(reinterpret_cast<const int32_t*>(a.axes), at, mask);
+    return convert<float>(w.load(a.positions + int64_t{t} * a.num_axes, axis, mask));
   }
   /// Returns the frequencies of a base that grows with the length of the sequence.
   static TILE_FN Lanes<float> dynamic_frequency(const Args& a, int32_t length, const Lanes<int>& at) {

@@ -1,4 +1,4 @@
-// Lookup of rows and columns: embedding, gather_rows and gather_columns.
+// Lookup and placement of rows and columns: embedding, gather_rows, gather_columns and place_rows.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -68,6 +68,37 @@ struct GatherColumns {
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
       const Lanes<int> from = w.load(reinterpret_cast<const int32_t*>(a.columns), col, mask);
       w.store(a.y + int64_t{row} * a.y_cols, col, w.load(a.x + int64_t{row} * a.x_cols, from, mask), mask);
+    });
+  }
+};
+
+/// Computes y = x, where rows replace the rows at[i] or are added to them; y may be x.
+struct PlaceRows {
+  struct Args {
+    const float* x;
+    const float* rows;  ///< [rows, cols]
+    const int32_t* at;  ///< [rows], ascending
+    float* y;
+    int32_t cols;
+    int32_t row_dim;  ///< index in StepTables::rows of the number of `rows`
+    int32_t adds;     ///< 1: the rows are added
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const int count = step.rows[a.row_dim];
+    each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
+      int place = 0;  // of the first row that is not placed before `row`
+      for (int end = count; place < end;) {
+        const int middle = (place + end) / 2;
+        if (w.load_uniform(a.at + middle) < row) place = middle + 1;
+        else end = middle;
+      }
+      Lanes<float> y = w.load(a.x + int64_t{row} * a.cols, col, mask);
+      if (place < count && w.load_uniform(a.at + place) == row) {
+        const Lanes<float> placed = w.load(a.rows + int64_t{place} * a.cols, col, mask);
+        y = a.adds != 0 ? y + placed : placed;
+      }
+      w.store(a.y + int64_t{row} * a.cols, col, y, mask);
     });
   }
 };

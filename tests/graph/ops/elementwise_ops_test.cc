@@ -1,9 +1,10 @@
-// add, add_row, scale, soft_cap, silu_mul, gather_rows, gather_columns, embedding: the ops whose tiles are rows or
-// columns of one matrix.
+// add, add_row, scale, soft_cap, silu_mul, gather_rows, gather_columns, place_rows, add_rows, embedding: the ops whose
+// tiles are rows or columns of one matrix.
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_columns.h"
 #include "graph/ops/gather_rows.h"
+#include "graph/ops/place_rows.h"
 #include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
 #include "graph/ops/soft_cap.h"
@@ -127,6 +128,65 @@ TEST(GatherRowsOp, TakesRowsExactly) {
         return in("x", static_cast<int64_t>(in("rows", r)), c);
       }),
       kElementwiseRows, 0);
+}
+
+/// Sizes of steps in which some, none or all of the tokens have embedding rows.
+std::vector<SymbolValues> steps_with_rows() {
+  std::vector<SymbolValues> steps;
+  for (const auto& [tokens, rows] : {std::pair{0, 0}, std::pair{1, 0}, std::pair{1, 1}, std::pair{31, 1},
+                                     std::pair{31, 7}, std::pair{31, 31}, std::pair{64, 17}}) {
+    SymbolValues now;
+    now[Symbol::kTokens] = tokens;
+    now[Symbol::kEmbeddingRows] = rows;
+    steps.push_back(now);
+  }
+  return steps;
+}
+
+void check_place_rows(int64_t cols, bool adds, double tolerance) {
+  expect_formula(
+      [=](GraphBuilder& g, Numbers&) {
+        // x is made by an op, so that it may be changed in place.
+        const Value x = scale(g, g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(cols)}), {2.0f});
+        const Value rows = g.input("rows", DType::kF32, {Dim(Symbol::kEmbeddingRows), Dim(cols)});
+        const Value at = g.input("at", DType::kI32, {Dim(Symbol::kEmbeddingRows)});
+        g.output("y", adds ? add_rows(g, x, rows, at) : place_rows(g, x, rows, at));
+      },
+      [=](Numbers& n, const SymbolValues& now) {
+        const int64_t tokens = now[Symbol::kTokens], rows = now[Symbol::kEmbeddingRows];
+        std::vector<int64_t> at;
+        for (int64_t i = 0; i < rows; ++i) at.push_back((i + 1) * tokens / rows - 1);
+        return std::map<std::string, HostTensor>{
+            {"x", matrix(n, tokens, cols)}, {"rows", matrix(n, rows, cols)}, {"at", integers(at)}};
+      },
+      each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+        for (int64_t i = 0; i < in[Symbol::kEmbeddingRows]; ++i)
+          if (in("at", i) == static_cast<double>(r)) return in("rows", i, c) + (adds ? 2 * in("x", r, c) : 0);
+        return 2 * in("x", r, c);
+      }),
+      steps_with_rows(), tolerance);
+}
+
+TEST(PlaceRowsOp, EqualsTheFormula) {
+  for (const int64_t cols : {1, 15, 16, 17, 19, 1030}) check_place_rows(cols, false, 0);
+}
+
+TEST(AddRowsOp, EqualsTheFormula) {
+  for (const int64_t cols : {1, 15, 16, 17, 19, 1030}) check_place_rows(cols, true, 6e-8);  // one rounding
+}
+
+TEST(PlaceRowsOp, RowsOfAnotherWidthAreRefused) {
+  const auto message = [](int64_t cols, const Dim& count) {
+    GraphBuilder g("test");
+    place_rows(g, g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(19)}),
+               g.input("rows", DType::kF32, {Dim(Symbol::kEmbeddingRows), Dim(cols)}),
+               g.input("at", DType::kI32, {count}));
+    return g.finish().status().message();
+  };
+  EXPECT_EQ(message(18, Symbol::kEmbeddingRows),
+            "place_rows: rows [embedding_rows, 18] must have as many columns as x [tokens, 19]");
+  EXPECT_EQ(message(19, Symbol::kTokens),
+            "place_rows: at [tokens] must be an i32 vector with an element for each of the rows [embedding_rows, 19]");
 }
 
 TEST(GatherColumnsOp, TakesColumnsExactly) {

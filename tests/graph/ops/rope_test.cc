@@ -93,6 +93,53 @@ TEST(RopeOp, LongTextsHaveFrequenciesOfTheirOwn) {
   check_rope(2, 16, a, 9);
 }
 
+// The angle of pair i is the position on the axis of i times its frequency: M-RoPE, whose sections may alternate.
+TEST(RopeOp, PositionsMayHaveAxes) {
+  constexpr int64_t kHeads = 2, kHeadDim = 16;
+  for (const std::vector<int32_t>& axes : {std::vector<int32_t>{0, 0, 0, 1, 1, 1, 2, 2}, {0, 1, 2, 0, 1, 2, 0, 1}}) {
+    RopeTableAttrs attrs = table(kHeadDim);
+    attrs.axes = axes;
+    expect_formula(
+        [&](GraphBuilder& g, Numbers&) {
+          const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(kHeads * kHeadDim)});
+          const Value positions = g.input("positions", DType::kI32, {Dim(Symbol::kTokens), Dim(3)});
+          g.output("y", rope(g, x, rope_table(g, positions, {}, attrs), {kHeadDim}));
+        },
+        [&](Numbers& n, int64_t rows) {
+          HostTensor positions = {{rows, 3}, {}};
+          for (int64_t i = 0; i < 3 * rows; ++i) positions.data.push_back(static_cast<double>(n.below(1000)));
+          return std::map<std::string, HostTensor>{{"x", matrix(n, rows, kHeads * kHeadDim)}, {"positions", positions}};
+        },
+        each([&](const FormulaInputs& in, int64_t r, int64_t c) {
+          const int64_t h = kHeadDim / 2, i = c % kHeadDim;
+          const auto pair = static_cast<size_t>(i % h);
+          const double angle =
+              static_cast<float>(in("positions", r, attrs.axes[pair])) * attrs.inverse_frequencies[pair];
+          const double own = in("x", r, c), other = in("x", r, i < h ? c + h : c - h);
+          return own * std::cos(angle) + (i < h ? -other : other) * std::sin(angle);
+        }),
+        {0, 1, 2, 9}, 3e-7);  // cosine and sine rounded once, two products and a sum
+  }
+}
+
+TEST(RopeOp, AxesThatThePositionsLackAreRefused) {
+  const auto message = [](const Shape& positions, std::vector<int32_t> axes) {
+    GraphBuilder g("test");
+    RopeTableAttrs attrs = table(4);
+    attrs.axes = std::move(axes);
+    rope_table(g, g.input("positions", DType::kI32, positions), {}, attrs);
+    return g.finish().status().message();
+  };
+  EXPECT_EQ(message({Dim(Symbol::kTokens), Dim(3)}, {0, 3}),
+            "rope_table: axes must name one of 3 axes for each of 2 frequencies");
+  EXPECT_EQ(message({Dim(Symbol::kTokens), Dim(3)}, {0}),
+            "rope_table: axes must name one of 3 axes for each of 2 frequencies");
+  EXPECT_EQ(message({Dim(Symbol::kTokens)}, {0, 1}),
+            "rope_table: positions must be i32 [tokens, axes], and lengths [tokens]; positions are [tokens]");
+  EXPECT_EQ(message({Dim(Symbol::kTokens), Dim(3)}, {}),
+            "rope_table: positions must be i32 [tokens], and lengths [tokens]; positions are [tokens, 3]");
+}
+
 TEST(RopeOp, ATableWiderThanAHeadIsRefused) {
   GraphBuilder g("test");
   const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(32)});

@@ -7,19 +7,21 @@ namespace {
 
 struct TableParams {
   RopeTableAttrs op;
+  int64_t num_axes = 1;
   Operand<const int32_t> positions, lengths;
   Operand<float> y;
 };
 
 void run_table(const TableParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t t = tile.row_begin; t < tile.row_end; ++t)
-    rope_table_row(p.op, p.positions[t], p.op.depends_on_length() ? p.lengths[t] : 0,
+    rope_table_row(p.op, p.positions + t * p.num_axes, p.op.depends_on_length() ? p.lengths[t] : 0,
                    p.y + t * static_cast<int64_t>(p.op.inverse_frequencies.size()) * 2);
 }
 
 Status lower_table(LowerContext& c) {
   auto params = std::make_shared<TableParams>();
   params->op = std::any_cast<const RopeTableAttrs&>(c.op().attrs);
+  if (!params->op.axes.empty()) params->num_axes = c.in(0).shape[1].constant();
   LoweredStage stage = c.output_stage<run_table>(params);
   stage.grid.row_parts = c.workers();
   stage.read(params->positions, c.op().inputs[0], Reads::kRows);

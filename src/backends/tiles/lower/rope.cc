@@ -1,5 +1,7 @@
 #include "graph/ops/rope.h"
 
+#include <cstring>
+
 #include "backends/tiles/tile_lowering.h"
 
 namespace redline {
@@ -20,6 +22,12 @@ Status lower_rope_table(TileLowerContext& c) {
   s.args.growth_beta = a.growth.beta;
   s.args.growth_context = static_cast<int32_t>(std::min<int64_t>(a.growth.original_context, INT32_MAX));
   REDLINE_TRY(s.constant(&RopeTableStage::Args::frequencies, a.inverse_frequencies));
+  if (!a.axes.empty()) {
+    s.args.num_axes = static_cast<int32_t>(c.in(0).shape[1].constant());
+    std::vector<float> bits(a.axes.size());
+    std::memcpy(bits.data(), a.axes.data(), bits.size() * sizeof(float));
+    REDLINE_TRY(s.constant(&RopeTableStage::Args::axes, bits));
+  }
   if (a.beyond.original_context > 0)
     REDLINE_TRY(s.constant(&RopeTableStage::Args::long_frequencies, a.beyond.inverse_frequencies));
   s.read(&RopeTableStage::Args::positions, c.op().inputs[0], Reads::kRows);

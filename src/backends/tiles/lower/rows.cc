@@ -1,10 +1,11 @@
-// embedding, gather_rows and gather_columns.
+// embedding, gather_rows, gather_columns and place_rows.
 #include <cstring>
 
 #include "backends/tiles/tile_lowering.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_columns.h"
 #include "graph/ops/gather_rows.h"
+#include "graph/ops/place_rows.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -13,6 +14,7 @@ namespace {
 using EmbeddingStage = TileStageBuilder<tiles::Embedding>;
 using GatherStage = TileStageBuilder<tiles::GatherRows>;
 using ColumnsStage = TileStageBuilder<tiles::GatherColumns>;
+using PlaceStage = TileStageBuilder<tiles::PlaceRows>;
 
 Status lower_embedding(TileLowerContext& c) {
   const ValueInfo& w = c.in(0);
@@ -56,8 +58,27 @@ Status lower_gather_columns(TileLowerContext& c) {
   return {};
 }
 
-constexpr TileLowering kRowsOps[] = {
-    {&kEmbedding, lower_embedding}, {&kGatherRows, lower_gather_rows}, {&kGatherColumns, lower_gather_columns}};
+Status lower_place_rows(TileLowerContext& c) {
+  PlaceStage s(c, tiles::KernelId::kPlaceRows);
+  const auto& in = c.op().inputs;
+  const int64_t cols = c.out().shape[1].constant();
+  s.args.cols = static_cast<int32_t>(cols);
+  s.args.adds = std::any_cast<const PlaceRowsAttrs&>(c.op().attrs).adds ? 1 : 0;
+  s.row_dim(s.args.row_dim, c.in(2).shape[0]);
+  s.read(&PlaceStage::Args::x, in[0], Reads::kTile);
+  s.read(&PlaceStage::Args::rows, in[1], Reads::kAll);
+  s.read(&PlaceStage::Args::at, in[2], Reads::kAll);
+  s.write(&PlaceStage::Args::y, c.op().outputs[0]);
+  s.plan().in_place_of = in[0];
+  s.stage().set_grid(c.out().shape[0], cols, 1024, 8, c.row_parts());
+  s.add();
+  return {};
+}
+
+constexpr TileLowering kRowsOps[] = {{&kEmbedding, lower_embedding},
+                                     {&kGatherRows, lower_gather_rows},
+                                     {&kGatherColumns, lower_gather_columns},
+                                     {&kPlaceRows, lower_place_rows}};
 
 }  // namespace
 

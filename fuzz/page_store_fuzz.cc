@@ -13,7 +13,7 @@ using namespace redline;
 namespace {
 
 constexpr int64_t kPageBytes[] = {16, 24};
-constexpr int32_t kTokens[] = {5, 6, 7};
+constexpr ContentKey kTokens[] = {5, 6, 7};
 // Offsets of the header's checksum, mask of state groups, key size and number of tokens; and the size of the header.
 constexpr size_t kChecksum = 48, kGroups = 56, kKeyBytes = 64, kNumTokens = 68, kHeaderBytes = 80;
 

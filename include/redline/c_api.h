@@ -161,7 +161,8 @@ typedef struct redline_model_options {
    * model. */
   void (*on_notice)(const char* message, void* user_data);
   void* user_data;
-  int64_t gpu_layers; /* the device runs this many first layers, the CPU the others; -1: chosen by speed */
+  int64_t gpu_layers;        /* the device runs this many first layers, the CPU the others; -1: chosen by speed */
+  int32_t prompt_embeddings; /* 1: prompts may have rows of embeddings (redline_prompt_spans); one more op per step */
 } redline_model_options;
 REDLINE_C_API void redline_model_options_init(redline_model_options* options, size_t struct_size);
 
@@ -314,6 +315,39 @@ typedef struct redline_prompt {
   size_t num_tokens;
 } redline_prompt;
 
+/* Tokens and rows of embeddings in order, for prompts with images or sound. It has one owner and is not changed by
+ * several threads at once. Prompts, sequences and batches that were given one copy what they need. */
+typedef struct redline_prompt_spans redline_prompt_spans;
+/* Rows of embeddings that an image or audio encoder has computed, or of a part of them. */
+typedef struct redline_embedding_rows {
+  size_t struct_size;
+  const float* values; /* [num_rows, hidden_size], finite; copied */
+  size_t num_rows;
+  int64_t hidden_size;  /* redline_model_info::hidden_size of the model */
+  uint64_t media_hash;  /* hash of the contents of the media, by which cached state is found; 0: a hash of the values */
+  int64_t media_offset; /* index in the media of the first row */
+  int32_t placeholder;  /* token id that stands for the rows where a list of tokens is needed */
+  int32_t num_axes;     /* numbers of each of the positions */
+  /* [num_rows, num_axes]: positions, relative to the one at which the rows begin (M-RoPE: time, height, width); NULL:
+   * the rows follow one another like tokens */
+  const int32_t* positions;
+  /* [num_layer_rows, num_rows, hidden_size]: rows added to the hidden states after the model's layers that have such an
+   * input (DeepStack); NULL: none */
+  const float* layer_rows;
+  size_t num_layer_rows;
+} redline_embedding_rows;
+REDLINE_C_API void redline_embedding_rows_init(redline_embedding_rows* rows, size_t struct_size);
+REDLINE_C_API redline_code redline_prompt_spans_create(redline_prompt_spans** spans, redline_error** error);
+REDLINE_C_API redline_code redline_prompt_spans_add_tokens(redline_prompt_spans* spans, const int32_t* tokens,
+                                                           size_t num_tokens, redline_error** error);
+/* invalid_argument: no rows, a value that is not finite, negative positions. A width or a number of axes that the model
+ * does not have is an error of the call that uses the spans. */
+REDLINE_C_API redline_code redline_prompt_spans_add_embeddings(redline_prompt_spans* spans,
+                                                               const redline_embedding_rows* rows,
+                                                               redline_error** error);
+REDLINE_C_API size_t redline_prompt_spans_length(const redline_prompt_spans* spans); /* tokens and rows */
+REDLINE_C_API void redline_prompt_spans_release(redline_prompt_spans* spans);
+
 typedef struct redline_token_logprob {
   int32_t token;
   float logprob; /* natural logarithm, before temperature and truncation */
@@ -365,6 +399,16 @@ REDLINE_C_API redline_code redline_generate(redline_model* model, const redline_
                                             const redline_generate_options* const* options, size_t num_options,
                                             redline_on_piece on_piece, void* user_data, redline_generation** generation,
                                             redline_error** error);
+/* redline_submit() and redline_generate() for prompts with rows of embeddings. Options that need a prompt given as text
+ * are errors. unsupported: the model was opened without prompt_embeddings. */
+REDLINE_C_API redline_code redline_submit_spans(redline_model* model, const redline_prompt_spans* const* prompts,
+                                                size_t num_prompts, const redline_generate_options* const* options,
+                                                size_t num_options, redline_on_piece on_piece, void* user_data,
+                                                redline_generation** generation, redline_error** error);
+REDLINE_C_API redline_code redline_generate_spans(redline_model* model, const redline_prompt_spans* const* prompts,
+                                                  size_t num_prompts, const redline_generate_options* const* options,
+                                                  size_t num_options, redline_on_piece on_piece, void* user_data,
+                                                  redline_generation** generation, redline_error** error);
 
 enum { REDLINE_NEXT_PIECE = 1, REDLINE_NEXT_TIMEOUT = 2, REDLINE_NEXT_END = 3 };
 /* Reads the next piece of any of the prompts; its pointers are valid until the next call or the release. `what` becomes
@@ -440,6 +484,10 @@ REDLINE_C_API redline_code redline_sequence_open(redline_model* model, const red
 REDLINE_C_API redline_code redline_sequence_append(redline_sequence* sequence, const int32_t* tokens, size_t num_tokens,
                                                    size_t num_rows, float* logits, size_t num_floats,
                                                    redline_error** error);
+/* redline_sequence_append() for tokens and rows of embeddings. */
+REDLINE_C_API redline_code redline_sequence_append_spans(redline_sequence* sequence, const redline_prompt_spans* spans,
+                                                         size_t num_rows, float* logits, size_t num_floats,
+                                                         redline_error** error);
 REDLINE_C_API int64_t redline_sequence_length(const redline_sequence* sequence);
 /* Drops tokens from position `length` on; `left` becomes the number of tokens left. It is smaller than `length` if the
  * state at that position is no longer kept (sliding windows, recurrent models). */
@@ -461,6 +509,15 @@ typedef struct redline_batch_entry {
 } redline_batch_entry;
 REDLINE_C_API redline_code redline_model_run_batch(redline_model* model, const redline_batch_entry* entries,
                                                    size_t num_entries, redline_error** error);
+/* redline_model_run_batch() for tokens and rows of embeddings. */
+typedef struct redline_span_entry {
+  redline_sequence* sequence;
+  const redline_prompt_spans* spans;
+  float* logits; /* [num_rows, vocab_size] */
+  size_t num_rows;
+} redline_span_entry;
+REDLINE_C_API redline_code redline_model_run_batch_spans(redline_model* model, const redline_span_entry* entries,
+                                                         size_t num_entries, redline_error** error);
 
 /* ---- Embeddings ---- */
 

@@ -24,6 +24,7 @@
 #include "redline/chat.h"
 #include "redline/json_format.h"
 #include "redline/precision.h"
+#include "redline/prompt.h"
 #include "redline/runtime.h"
 #include "redline/status.h"
 
@@ -69,6 +70,9 @@ struct TextEngineOptions {
   /// steps. With dtype f32 this always holds, as it does for weights that are not block formats on CPUs without a tile
   /// unit (AMX). In the other cases the option makes prompts slower (docs/numerics.md).
   bool batch_invariant = false;
+  /// Prompts may have rows of embeddings (redline/prompt.h). Costs one more op per step. Without it, a prompt with rows
+  /// is `unsupported`.
+  bool prompt_embeddings = false;
   bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
   std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
   std::string chat_template;         ///< file or built-in name ("chatml") of the template; "": the model's own
@@ -90,6 +94,9 @@ struct ModelInfo {
   /// there is no maximum, because a run of unknown characters or of spaces may become one token, or there is no
   /// tokenizer.
   int64_t max_token_bytes = 0;
+  bool takes_embeddings = false;  ///< prompts may have rows of embeddings, of hidden_size numbers
+  int64_t position_axes = 1;      ///< axes of the positions: 3 for M-RoPE with embeddings, else 1
+  int64_t num_layer_rows = 0;     ///< inputs for EmbeddingRows::layer_rows
   std::string left_out;  ///< vision and audio parts of the model, which are not used: "439 tensors of vision_tower"
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
@@ -195,7 +202,9 @@ struct OutputConstraint {
 
 /// Prompt and options of TextEngine::generate() and submit().
 struct GenerateRequest {
-  std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
+  /// Tokens, and rows of embeddings; empty: starts from BOS, an error if the model has none. Penalties and samplers see
+  /// the tokens only.
+  Prompt prompt;
   SamplingOptions sampling;
   int64_t max_tokens = 256;
   std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
@@ -255,7 +264,7 @@ struct GenerateResult {
   FinishReason reason = FinishReason::kStop;
   std::vector<int32_t> tokens;  ///< generated tokens, without the stop token
   std::string text;
-  int64_t prompt_tokens = 0;
+  int64_t prompt_tokens = 0;  ///< tokens and rows of embeddings
   int64_t cached_tokens = 0;  ///< prompt tokens whose state came from the prefix cache
   CacheMiss cache_miss = CacheMiss::kNotStored;
   double queue_ms = 0;        ///< time from the call until the request got cache pages
@@ -284,12 +293,14 @@ class Generation {
 class Sequence {
  public:
   virtual ~Sequence() = default;
-  /// Appends tokens and writes the logits after the last of them: logits.size() / vocab_size rows, which the caller
-  /// owns. Empty `logits`: none are computed. On error the sequence is unchanged.
+  /// Appends tokens, or a prompt with rows of embeddings, which count as tokens. Writes the logits after the last of
+  /// them: logits.size() / vocab_size rows, which the caller owns. Empty `logits`: none are computed. On error the
+  /// sequence is unchanged.
   /// invalid_argument: no tokens, an id outside the vocabulary, more tokens than the context holds (the message gives
-  /// both numbers), or logits that are not whole rows or more rows than tokens. out_of_memory: the cache has too few
-  /// free pages.
-  virtual Status append(std::span<const int32_t> tokens, std::span<float> logits) = 0;
+  /// both numbers), logits that are not whole rows or more rows than tokens, or rows of embeddings of another width,
+  /// number of axes or of layer rows than the model's. unsupported: rows of embeddings, without
+  /// TextEngineOptions::prompt_embeddings. out_of_memory: the cache has too few free pages.
+  virtual Status append(const PromptView& tokens, std::span<float> logits) = 0;
   /// append() with a callback after every step, for logits that do not fit in memory and for calls that may be
   /// cancelled. The logits of the last `rows` tokens are computed. `on_step` gets the number of tokens appended so far,
   /// and the logits of those rows that this step computed, [n, vocab_size], valid during the call. Returning false ends
@@ -297,12 +308,12 @@ class Sequence {
   /// (dynamic NTK, longrope), whereas several append() calls would each use the length so far. Other sequences may run
   /// between the steps.
   using OnStep = std::function<bool(int64_t appended, std::span<const float> logits)>;
-  virtual Status append_in_steps(std::span<const int32_t> tokens, int64_t rows, const OnStep& on_step) = 0;
+  virtual Status append_in_steps(const PromptView& tokens, int64_t rows, const OnStep& on_step) = 0;
   /// append() that returns the logits: after the last token, [vocab_size], or, if `all`, after each token, [tokens,
   /// vocab_size].
-  Result<std::vector<float>> forward(std::span<const int32_t> tokens, bool all = false);
+  Result<std::vector<float>> forward(const PromptView& tokens, bool all = false);
 
-  /// Number of tokens so far.
+  /// Number of tokens so far, rows of embeddings included.
   virtual int64_t length() const = 0;
   /// Drops tokens from position `length` on and returns the number of tokens left. The result is smaller than `length`
   /// if the sequence is shorter, or if the state at that position is no longer kept: a sliding window keeps 256
@@ -316,14 +327,14 @@ class Sequence {
  protected:
   virtual int64_t vocab_size() const = 0;
   /// Returns the error of append() with `rows` rows of logits, except errors that depend on memory.
-  virtual Status check(std::span<const int32_t> tokens, int64_t rows) const = 0;
+  virtual Status check(const PromptView& tokens, int64_t rows) const = 0;
 };
 
 /// One sequence's part of a step: a chunk of its prompt, the last sampled token, or tokens to verify.
 struct BatchEntry {
   Sequence* sequence = nullptr;  ///< a sequence of this engine; each at most once per batch
-  std::span<const int32_t> tokens;
-  std::span<float> logits;  ///< as in Sequence::append(); written by run_batch()
+  PromptView tokens;             ///< tokens or a part of a prompt
+  std::span<float> logits;       ///< as in Sequence::append(); written by run_batch()
 };
 
 /// Limits of one step and of the engine's cache.
@@ -424,9 +435,8 @@ class TextEngine {
   /// Runs one step for several sequences: appends each entry's tokens to its sequence and writes its logits. Prompt
   /// chunks and single tokens may be mixed in any order. With TextEngineOptions::batch_invariant the logits of a
   /// sequence do not depend, to the last bit, on the other entries. On error every sequence is unchanged.
-  /// invalid_argument, with the index of the entry: no tokens, an id outside the vocabulary, more tokens than the
-  /// context holds, a sequence that occurs twice or belongs to another engine, logits that are not whole rows or more
-  /// rows than tokens, or a limit of batch_limits() exceeded.
+  /// invalid_argument, with the index of the entry: a sequence that occurs twice or belongs to another engine, a limit
+  /// of batch_limits() exceeded, and the errors of Sequence::append(). unsupported: as there.
   /// out_of_memory: the cache has too few free pages.
   virtual Status run_batch(std::span<BatchEntry> batch) = 0;
   virtual BatchLimits batch_limits() const = 0;
@@ -468,7 +478,7 @@ class TextEngine {
 
 /// Input of beam_search().
 struct BeamSearchRequest {
-  std::vector<int32_t> prompt;  ///< token ids, at least one
+  Prompt prompt;  ///< tokens and rows of embeddings, at least one
   int64_t beam_width = 4;
   int64_t max_tokens = 256;
   double length_penalty = 1;  ///< see Beam::score

@@ -88,6 +88,34 @@ Result<OutputConstraint> read_constraint(const redline_generate_options& o) {
   return constraint;
 }
 
+Result<GenerateRequest> request_without_prompt(const redline_generate_options& o, const TextContents& model) {
+  GenerateRequest request;
+  request.sampling = model.engine->default_sampling();
+  REDLINE_TRY(read_sampling(o, request.sampling));
+  REDLINE_ASSIGN(request.constraint, read_constraint(o));
+  REDLINE_ASSIGN(request.stop, strings_of(o.stop, o.num_stop, "stop"));
+  REDLINE_ASSIGN(request.adapters, adapter_weights(o.adapters, o.num_adapters));
+  if (o.num_stop_token_ids > 0) {
+    REDLINE_TRY(required(o.stop_token_ids, "stop_token_ids"));
+    request.stop_tokens.assign(o.stop_token_ids, o.stop_token_ids + o.num_stop_token_ids);
+  }
+  request.min_tokens = o.min_tokens;
+  request.max_tokens = o.max_tokens;
+  request.ignore_stop_tokens = o.ignore_eos != 0;
+  request.special = o.skip_special_tokens == 0;
+  request.num_logprobs = o.logprobs;
+  request.client = text_or_empty(o.client);
+  request.priority = o.priority;
+  request.timeout_ms = o.timeout_ms;
+  request.cache_salt = text_or_empty(o.cache_salt);
+  return request;
+}
+
+/// Returns an error for options that read the text of the prompt.
+Status check_prompt_is_no_chat(const redline_generate_options& o) {
+  return o.tool_calls == nullptr ? Status() : invalid_argument("tool_calls needs a prompt that is given as text");
+}
+
 }  // namespace
 
 redline_generate_options default_generate_options(const TextContents* model) {
@@ -111,28 +139,10 @@ Result<GenerateRequest> request_of(const redline_prompt& prompt, const redline_g
                                    const TextContents& model) {
   REDLINE_ASSIGN(const redline_generate_options o,
                  read_struct(given, default_generate_options(&model), "redline_generate_options"));
-  GenerateRequest request;
-  request.sampling = model.engine->default_sampling();
-  REDLINE_TRY(read_sampling(o, request.sampling));
-  REDLINE_ASSIGN(request.constraint, read_constraint(o));
-  REDLINE_ASSIGN(request.stop, strings_of(o.stop, o.num_stop, "stop"));
-  REDLINE_ASSIGN(request.adapters, adapter_weights(o.adapters, o.num_adapters));
-  if (o.num_stop_token_ids > 0) {
-    REDLINE_TRY(required(o.stop_token_ids, "stop_token_ids"));
-    request.stop_tokens.assign(o.stop_token_ids, o.stop_token_ids + o.num_stop_token_ids);
-  }
-  request.min_tokens = o.min_tokens;
-  request.max_tokens = o.max_tokens;
-  request.ignore_stop_tokens = o.ignore_eos != 0;
-  request.special = o.skip_special_tokens == 0;
-  request.num_logprobs = o.logprobs;
-  request.client = text_or_empty(o.client);
-  request.priority = o.priority;
-  request.timeout_ms = o.timeout_ms;
-  request.cache_salt = text_or_empty(o.cache_salt);
+  REDLINE_ASSIGN(GenerateRequest request, request_without_prompt(o, model));
   if (prompt.tokens != nullptr) {
-    if (o.tool_calls != nullptr) return invalid_argument("tool_calls needs a prompt that is given as text");
-    request.prompt.assign(prompt.tokens, prompt.tokens + prompt.num_tokens);
+    REDLINE_TRY(check_prompt_is_no_chat(o));
+    request.prompt = Prompt(std::span(prompt.tokens, prompt.num_tokens));
     return request;
   }
   if (prompt.num_tokens > 0)
@@ -142,6 +152,17 @@ Result<GenerateRequest> request_of(const redline_prompt& prompt, const redline_g
   // needs them.
   if (o.tool_calls != nullptr || (o.parse_special != 0 && request.special)) request.chat_prompt = text;
   REDLINE_ASSIGN(request.prompt, model.engine->encode(text, o.parse_special != 0, o.add_bos != 0));
+  return request;
+}
+
+Result<GenerateRequest> request_of(const redline_prompt_spans* prompt, const redline_generate_options* given,
+                                   const TextContents& model) {
+  REDLINE_ASSIGN(const redline_generate_options o,
+                 read_struct(given, default_generate_options(&model), "redline_generate_options"));
+  REDLINE_TRY(required(prompt, "prompt"));
+  REDLINE_TRY(check_prompt_is_no_chat(o));
+  REDLINE_ASSIGN(GenerateRequest request, request_without_prompt(o, model));
+  request.prompt = prompt->prompt;
   return request;
 }
 

@@ -152,7 +152,7 @@ struct Logprobs {
   std::vector<size_t> top_offsets = {0};
 };
 
-struct Prompt {
+struct RunningPrompt {
   std::shared_ptr<Generation> generation;
   std::shared_ptr<Logprobs> logprobs;
   uint64_t seed = 0;
@@ -168,15 +168,16 @@ using namespace redline::capi;
 struct redline_generation {
   ~redline_generation() {
     if (!process.is_current()) {
-      new (std::nothrow) std::vector<Prompt>(std::move(prompts));  // never deleted: their engine has no threads here
+      new (std::nothrow)
+          std::vector<RunningPrompt>(std::move(prompts));  // never deleted: their engine has no threads here
       drop(std::move(model), process);
       return;
     }
-    for (const Prompt& prompt : prompts) prompt.generation->cancel();
+    for (const RunningPrompt& prompt : prompts) prompt.generation->cancel();
     if (engine_of_callback() == model->engine.get()) {
       inbox->close();  // wait() would never return
     } else {
-      for (const Prompt& prompt : prompts)
+      for (const RunningPrompt& prompt : prompts)
         if (!prompt.result) (void)prompt.generation->wait();
     }
     prompts.clear();
@@ -196,8 +197,8 @@ struct redline_generation {
   const Process process = {};
   std::shared_ptr<TextContents> model;
   std::shared_ptr<Inbox> inbox;
-  std::vector<Prompt> prompts;
-  std::mutex results;  ///< guards Prompt::result
+  std::vector<RunningPrompt> prompts;
+  std::mutex results;  ///< guards RunningPrompt::result
   Piece current;       ///< piece that redline_generation_next returned last
 };
 
@@ -208,11 +209,12 @@ Status placed(Status status, size_t index, size_t num_prompts) {
   return num_prompts == 1 ? status : std::move(status).within(fmt::format("prompts[{}]", index));
 }
 
-/// Reads all requests, so that an error is found before the first one runs.
-Result<std::vector<GenerateRequest>> read_requests(const TextContents& model, const redline_prompt* prompts,
-                                                   size_t num_prompts, const redline_generate_options* const* options,
-                                                   size_t num_options) {
-  if (num_prompts > 0) REDLINE_TRY(required(prompts, "prompts"));
+/// Reads all requests, so that an error is found before the first one runs. `Given`: redline_prompt or a pointer to
+/// redline_prompt_spans.
+template <class Given>
+Result<std::vector<GenerateRequest>> read_requests(const TextContents& model, const Given* prompts, size_t num_prompts,
+                                                   const redline_generate_options* const* options, size_t num_options) {
+  if (num_prompts > 0) REDLINE_TRY(required(static_cast<const void*>(prompts), "prompts"));
   if (num_options > 0) REDLINE_TRY(required(static_cast<const void*>(options), "options"));
   if (num_options > 1 && num_options != num_prompts)
     return invalid_argument("{} options for {} prompts; give none, one for all, or one for each", num_options,
@@ -249,10 +251,10 @@ std::function<bool(const TextPiece&)> piece_writer(const std::shared_ptr<Inbox>&
   };
 }
 
-Result<std::unique_ptr<redline_generation>> submit(redline_model* model, const redline_prompt* prompts,
-                                                   size_t num_prompts, const redline_generate_options* const* options,
-                                                   size_t num_options, redline_on_piece on_piece, void* user_data,
-                                                   bool keeps_pieces) {
+template <class Given>
+Result<std::unique_ptr<redline_generation>> submit(redline_model* model, const Given* prompts, size_t num_prompts,
+                                                   const redline_generate_options* const* options, size_t num_options,
+                                                   redline_on_piece on_piece, void* user_data, bool keeps_pieces) {
   REDLINE_TRY(usable(model, "model"));
   TextEngine& engine = *model->shared->engine;
   REDLINE_ASSIGN(const std::vector<GenerateRequest> requests,
@@ -262,7 +264,7 @@ Result<std::unique_ptr<redline_generation>> submit(redline_model* model, const r
   generation->inbox = std::make_shared<Inbox>(&engine, num_prompts, on_piece, user_data, keeps_pieces);
   generation->prompts.reserve(num_prompts);
   for (size_t i = 0; i < num_prompts; ++i) {
-    Prompt prompt;
+    RunningPrompt prompt;
     prompt.seed = requests[i].sampling.seed;
     if (requests[i].num_logprobs >= 0) prompt.logprobs = std::make_shared<Logprobs>();
     generation->inbox->set_submitter(std::this_thread::get_id());
@@ -282,13 +284,14 @@ Result<std::unique_ptr<redline_generation>> submit(redline_model* model, const r
 const Result<GenerateResult>& result_of(redline_generation& generation, size_t index) {
   generation.inbox->wait_for_prompt(index);
   const std::lock_guard lock(generation.results);
-  Prompt& prompt = generation.prompts[index];
+  RunningPrompt& prompt = generation.prompts[index];
   if (!prompt.result) prompt.result.emplace(prompt.generation->wait());
   return *prompt.result;
 }
 
 /// Does what redline_submit does, or redline_generate if `waits`.
-redline_code begin(redline_model* model, const redline_prompt* prompts, size_t num_prompts,
+template <class Given>
+redline_code begin(redline_model* model, const Given* prompts, size_t num_prompts,
                    const redline_generate_options* const* options, size_t num_options, redline_on_piece on_piece,
                    void* user_data, bool waits, redline_generation** generation, redline_error** error) {
   return guarded(error, [&]() -> Status {
@@ -335,6 +338,20 @@ redline_code redline_generate(redline_model* model, const redline_prompt* prompt
   return begin(model, prompts, num_prompts, options, num_options, on_piece, user_data, true, generation, error);
 }
 
+redline_code redline_submit_spans(redline_model* model, const redline_prompt_spans* const* prompts, size_t num_prompts,
+                                  const redline_generate_options* const* options, size_t num_options,
+                                  redline_on_piece on_piece, void* user_data, redline_generation** generation,
+                                  redline_error** error) {
+  return begin(model, prompts, num_prompts, options, num_options, on_piece, user_data, false, generation, error);
+}
+
+redline_code redline_generate_spans(redline_model* model, const redline_prompt_spans* const* prompts,
+                                    size_t num_prompts, const redline_generate_options* const* options,
+                                    size_t num_options, redline_on_piece on_piece, void* user_data,
+                                    redline_generation** generation, redline_error** error) {
+  return begin(model, prompts, num_prompts, options, num_options, on_piece, user_data, true, generation, error);
+}
+
 redline_code redline_generation_next(redline_generation* generation, double timeout_ms, int32_t* what,
                                      redline_piece* piece, redline_error** error) {
   return guarded(error, [&]() -> Status {
@@ -364,7 +381,7 @@ redline_code redline_generation_wait(redline_generation* generation, double time
 
 void redline_generation_cancel(redline_generation* generation) {
   if (!usable(generation, "generation").ok()) return;
-  for (const Prompt& prompt : generation->prompts) prompt.generation->cancel();
+  for (const RunningPrompt& prompt : generation->prompts) prompt.generation->cancel();
 }
 void redline_generation_cancel_prompt(redline_generation* generation, size_t index) {
   if (usable(generation, "generation").ok() && index < generation->prompts.size())
@@ -387,7 +404,7 @@ redline_code redline_generation_completion(redline_generation* generation, size_
     const Result<GenerateResult>& result = result_of(*generation, index);
     if (!result.ok()) return placed(result.status(), index, generation->prompts.size());
     const GenerateResult& r = result.value();
-    const Prompt& prompt = generation->prompts[index];
+    const RunningPrompt& prompt = generation->prompts[index];
     out.text = r.text.c_str();
     out.length = r.text.size();
     out.tokens = r.tokens.data();

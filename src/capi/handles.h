@@ -58,6 +58,10 @@ struct redline_image_pipeline : redline::capi::Counted<redline::capi::ImageConte
   using Counted::Counted;
 };
 
+struct redline_prompt_spans {
+  redline::Prompt prompt;
+};
+
 namespace redline::capi {
 
 /// Returns the runtime of an options struct; null if it has none.

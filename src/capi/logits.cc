@@ -45,11 +45,42 @@ Status append_cancellable(Sequence& sequence, std::span<const int32_t> tokens, c
                                   });
 }
 
-Status check_same_model(const redline_batch_entry& entry, const redline_model& model) {
+Status check_contents(const redline_batch_entry& entry) {
+  return entry.num_tokens > 0 ? required(entry.tokens, "tokens") : Status();
+}
+Status check_contents(const redline_span_entry& entry) { return required(entry.spans, "spans"); }
+PromptView contents_of(const redline_batch_entry& entry) { return {entry.tokens, entry.num_tokens}; }
+PromptView contents_of(const redline_span_entry& entry) { return entry.spans->prompt; }
+
+template <class Entry>
+Status check_same_model(const Entry& entry, const redline_model& model) {
   REDLINE_TRY(usable(entry.sequence, "sequence"));
-  if (entry.num_tokens > 0) REDLINE_TRY(required(entry.tokens, "tokens"));
+  REDLINE_TRY(check_contents(entry));
   if (entry.num_rows > 0) REDLINE_TRY(required(entry.logits, "logits"));
   return entry.sequence->model == model.shared ? Status() : invalid_argument("a sequence of another model");
+}
+
+/// Does what redline_model_run_batch does.
+template <class Entry>
+redline_code run_batch(redline_model* model, const Entry* entries, size_t num_entries, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(usable(model, "model"));
+    if (num_entries > 0) REDLINE_TRY(required(entries, "entries"));
+    const auto vocab = static_cast<size_t>(model->shared->engine->info().vocab_size);
+    std::vector<BatchEntry> batch;
+    batch.reserve(num_entries);
+    for (size_t i = 0; i < num_entries; ++i) {
+      const Entry& entry = entries[i];
+      REDLINE_TRY(check_same_model(entry, *model).within(fmt::format("entries[{}]", i)));
+      const PromptView tokens = contents_of(entry);
+      if (entry.num_rows > tokens.size())
+        return invalid_argument("entries[{}]: {} rows of logits for {} tokens", i, entry.num_rows, tokens.size());
+      batch.push_back({.sequence = entry.sequence->sequence.get(),
+                       .tokens = tokens,
+                       .logits = {entry.logits, entry.num_rows * vocab}});
+    }
+    return model->shared->engine->run_batch(batch);
+  });
 }
 
 }  // namespace
@@ -104,6 +135,16 @@ redline_code redline_sequence_append(redline_sequence* sequence, const int32_t* 
   });
 }
 
+redline_code redline_sequence_append_spans(redline_sequence* sequence, const redline_prompt_spans* spans,
+                                           size_t num_rows, float* logits, size_t num_floats, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(usable(sequence, "sequence"));
+    REDLINE_TRY(required(spans, "spans"));
+    REDLINE_ASSIGN(const std::span<float> rows, rows_of(*sequence->model->engine, num_rows, logits, num_floats));
+    return sequence->sequence->append(spans->prompt, rows);
+  });
+}
+
 int64_t redline_sequence_length(const redline_sequence* sequence) {
   return sequence != nullptr ? sequence->sequence->length() : 0;
 }
@@ -143,21 +184,10 @@ void redline_sequence_release(redline_sequence* sequence) {
 
 redline_code redline_model_run_batch(redline_model* model, const redline_batch_entry* entries, size_t num_entries,
                                      redline_error** error) {
-  return guarded(error, [&]() -> Status {
-    REDLINE_TRY(usable(model, "model"));
-    if (num_entries > 0) REDLINE_TRY(required(entries, "entries"));
-    const auto vocab = static_cast<size_t>(model->shared->engine->info().vocab_size);
-    std::vector<BatchEntry> batch;
-    batch.reserve(num_entries);
-    for (size_t i = 0; i < num_entries; ++i) {
-      const redline_batch_entry& entry = entries[i];
-      REDLINE_TRY(check_same_model(entry, *model).within(fmt::format("entries[{}]", i)));
-      if (entry.num_rows > entry.num_tokens)
-        return invalid_argument("entries[{}]: {} rows of logits for {} tokens", i, entry.num_rows, entry.num_tokens);
-      batch.push_back({.sequence = entry.sequence->sequence.get(),
-                       .tokens = {entry.tokens, entry.num_tokens},
-                       .logits = {entry.logits, entry.num_rows * vocab}});
-    }
-    return model->shared->engine->run_batch(batch);
-  });
+  return run_batch(model, entries, num_entries, error);
+}
+
+redline_code redline_model_run_batch_spans(redline_model* model, const redline_span_entry* entries, size_t num_entries,
+                                           redline_error** error) {
+  return run_batch(model, entries, num_entries, error);
 }

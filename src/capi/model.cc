@@ -38,6 +38,7 @@ Result<TextEngineOptions> model_engine_options(const redline_model_options& o) {
   options.chat_template = text_or_empty(o.chat_template);
   options.max_adapter_rank = o.max_adapter_rank;
   options.gpu_layers = o.gpu_layers;
+  options.prompt_embeddings = o.prompt_embeddings != 0;
   return options;
 }
 

@@ -78,7 +78,7 @@ Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::functio
   // Without a token the answer would be empty, and many templates refuse that.
   messages_.push_back(std::move(answer));
   if (const Result<std::string> written = engine_.decode(turn.result.tokens, true); written.ok()) {
-    std::vector<int32_t> tokens = std::move(request.prompt);
+    std::vector<int32_t> tokens = request.prompt.tokens();
     tokens.insert(tokens.end(), turn.result.tokens.begin(), turn.result.tokens.end());
     known_.add("", prompt + *written, std::move(tokens));
   }

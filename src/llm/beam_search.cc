@@ -140,9 +140,9 @@ class BeamSearch {
     if (ended_.size() > width_) ended_.resize(width_);
     if (!engine_.info().has_tokenizer) return std::move(ended_);
     // The text is decoded together with the prompt, because the first token of a text may lose its space.
-    REDLINE_ASSIGN(const std::string prompt, engine_.decode(request_.prompt));
+    REDLINE_ASSIGN(const std::string prompt, engine_.decode(request_.prompt.tokens()));
     for (Beam& beam : ended_) {
-      std::vector<int32_t> tokens = request_.prompt;
+      std::vector<int32_t> tokens = request_.prompt.tokens();
       tokens.insert(tokens.end(), beam.tokens.begin(), beam.tokens.end());
       REDLINE_ASSIGN(beam.text, engine_.decode(tokens));
       if (beam.text.starts_with(prompt)) beam.text.erase(0, prompt.size());

@@ -17,15 +17,13 @@ constexpr auto kUnconstrained = OutputConstraint::Kind::kNone;
 Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& model, const GenerateRequest& request,
                                                              Callback on_piece) {
   const ModelInfo& info = model.info;
-  std::vector<int32_t> prompt = request.prompt;
+  Prompt prompt = request.prompt;
   if (prompt.empty()) {
     if (model.bos < 0)
       return invalid_argument("the prompt is empty and {} names no token to begin a text with", info.path);
     prompt.push_back(model.bos);
   }
-  for (const int32_t id : prompt)
-    if (id < 0 || id >= info.vocab_size)
-      return invalid_argument("token {} is outside the vocabulary of {}", id, info.vocab_size);
+  REDLINE_TRY(model.ports.check(prompt));
   if (request.max_tokens < 0) return invalid_argument("max_tokens {} must not be negative", request.max_tokens);
   for (const int32_t id : request.stop_tokens)
     if (id < 0 || id >= info.vocab_size)
@@ -37,6 +35,8 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (length > info.context)
     return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt",
                             length, info.context);
+  if (const int64_t end = PromptView(prompt).position_after(prompt.size()); end > model.max_position())
+    return invalid_argument("the positions of embeddings lead to {}; {} is the largest", end, model.max_position());
   const bool needs_texts = model.tokenizer && Sampler::needs_texts(request.sampling);
   REDLINE_ASSIGN(Sampler sampler, Sampler::create(request.sampling, info.vocab_size,
                                                   needs_texts ? model.constraints->vocabulary() : nullptr));
@@ -46,7 +46,8 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     return invalid_argument("stop strings need a tokenizer, and {} has none", info.path);
   if (model.tokenizer)
     g->decoder_ = std::make_unique<StreamDecoder>(
-        *model.tokenizer, length == 1 && prompt[0] == model.bos && request.constraint.kind == kUnconstrained,
+        *model.tokenizer,
+        length == 1 && prompt.keys()[0] == token_key(model.bos) && request.constraint.kind == kUnconstrained,
         request.special);
   REDLINE_ASSIGN(const auto constraint, model.constraints->compile(request.constraint, request.chat_prompt));
   // Without its control tokens the text does not show where the answer begins.
@@ -71,15 +72,17 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
   g->prefix_key_ = PrefixKey(g->adapters_, request.cache_salt);
   g->request_ = request;
+  g->request_.prompt = {};
   if (request.timeout_ms > 0) g->deadline_ms_ = now_ms() + request.timeout_ms;
   g->on_piece_ = std::move(on_piece);
   g->result_.prompt_tokens = length;
-  g->tokens_ = std::move(prompt);
+  g->text_ = std::move(prompt);
   return g;
 }
 
-std::span<const int32_t> TextGeneration::pending() const {
-  return std::span(tokens_).subspan(static_cast<size_t>(state_ ? state_->length() : 0));
+PromptView TextGeneration::pending() const {
+  const auto done = static_cast<size_t>(state_ ? state_->length() : 0);
+  return PromptView(text_).subview(done, text_.size() - done);
 }
 
 void TextGeneration::set_cached(int64_t tokens, CacheMiss miss) {
@@ -113,6 +116,11 @@ bool TextGeneration::is_stop_token(int32_t token) const {
          std::binary_search(model_.stop_tokens.begin(), model_.stop_tokens.end(), token);
 }
 
+bool TextGeneration::is_context_full() const {
+  if (std::ssize(text_) == model_.info.context) return true;
+  return text_.has_embeddings() && PromptView(text_).position_after(text_.size()) >= model_.max_position();
+}
+
 std::span<const float> TextGeneration::without_stops(std::span<const float> logits) {
   if (num_sampled_ >= request_.min_tokens) return logits;
   if (logits.data() != masked_.data()) std::copy(logits.begin(), logits.end(), masked_.begin());
@@ -134,13 +142,20 @@ std::span<const float> TextGeneration::without_stops(std::span<const float> logi
 }
 
 void TextGeneration::accept_prompt() {
-  if (!std::exchange(has_accepted_prompt_, true)) sampler_.accept_prompt(tokens_);
+  if (std::exchange(has_accepted_prompt_, true)) return;
+  const PromptView prompt = text_;
+  size_t place = 0;
+  for (const PromptView::RowSpan& rows : prompt.row_spans()) {
+    sampler_.accept_prompt(prompt.tokens().subspan(place, rows.place - place));
+    place = rows.place + static_cast<size_t>(rows.count);
+  }
+  sampler_.accept_prompt(prompt.tokens().subspan(place));
 }
 
 SampleRow TextGeneration::device_sample() {
   if (constraint_ || request_.num_logprobs >= 0 || num_sampled_ < request_.min_tokens) return {};
   accept_prompt();
-  return sampler_.device_row(std::ssize(tokens_));
+  return sampler_.device_row(std::ssize(text_));
 }
 
 // This runs on a worker's thread, which an exception would end.
@@ -163,8 +178,8 @@ void TextGeneration::sample(std::span<const float> logits, int32_t sampled) try 
   if (sampled_->ends_text) return end(FinishReason::kStop);
   sampler_.accept(token);
   if (++num_sampled_ == request_.max_tokens) return end(FinishReason::kLength);
-  if (std::ssize(tokens_) == model_.info.context) return end(FinishReason::kContext);
-  tokens_.push_back(token);
+  if (is_context_full()) return end(FinishReason::kContext);
+  text_.push_back(token);
 } catch (const std::bad_alloc&) {
   fail(out_of_memory("no room to sample a token"));
 }
@@ -176,7 +191,7 @@ Result<TextGeneration::Sampled> TextGeneration::take(std::span<const float> logi
       next.token = closing_[num_closed_++];
     } else {
       REDLINE_ASSIGN(const std::span<const float> allowed, constrained(logits));
-      REDLINE_ASSIGN(next.token, sampler_.sample(without_stops(allowed), std::ssize(tokens_)));
+      REDLINE_ASSIGN(next.token, sampler_.sample(without_stops(allowed), std::ssize(text_)));
       const std::vector<int32_t>& ends = model_.stop_tokens;
       if (may_close_reasoning() && std::binary_search(ends.begin(), ends.end(), next.token))
         next.token = closing_[num_closed_++];

@@ -37,8 +37,9 @@ class TextGeneration {
                                                       Callback on_piece);
 
   /// Returns the tokens that are not in the state yet: the rest of the prompt, or the last sampled token.
-  std::span<const int32_t> pending() const;
-  std::span<const int32_t> tokens() const { return tokens_; }
+  PromptView pending() const;
+  /// Returns the content keys of prompt and output.
+  std::span<const ContentKey> keys() const { return text_.keys(); }
   int64_t prompt_tokens() const { return result_.prompt_tokens; }
   int64_t cached_tokens() const { return result_.cached_tokens; }
   bool has_prefilled() const { return has_prefilled_; }
@@ -131,6 +132,7 @@ class TextGeneration {
   Result<Sampled> take(std::span<const float> logits);
   void accept_prompt();
   bool is_stop_token(int32_t token) const;
+  bool is_context_full() const;
   bool show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top);
   std::string shown_of(std::string_view text);
   bool may_close_reasoning() const;
@@ -144,7 +146,7 @@ class TextGeneration {
 
   using Clock = std::chrono::steady_clock;
   const TextModel& model_;
-  GenerateRequest request_;
+  GenerateRequest request_;  ///< without its prompt
   Callback on_piece_;
   Sampler sampler_;
   StopStrings stops_;
@@ -163,8 +165,8 @@ class TextGeneration {
   std::atomic<bool> is_prepared_{true};
   std::vector<float> held_;  ///< logits that wait for the constraint
   Status mask_status_;
-  std::vector<float> masked_;    ///< logits of the allowed tokens; empty if all are allowed
-  std::vector<int32_t> tokens_;  ///< prompt and output
+  std::vector<float> masked_;  ///< logits of the allowed tokens; empty if all are allowed
+  Prompt text_;                ///< prompt and output
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;
   PrefixKey prefix_key_;

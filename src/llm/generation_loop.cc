@@ -414,13 +414,13 @@ int64_t GenerationLoop::available_pages() const { return stepper_.pool().free_to
 
 PrefixMatch GenerationLoop::find_prefix(size_t request) const {
   const TextGeneration& g = *running_[request].generation;
-  return prefixes_ ? prefixes_->find(g.prefix_key(), g.tokens().first(g.tokens().size() - 1)) : PrefixMatch{};
+  return prefixes_ ? prefixes_->find(g.prefix_key(), g.keys().first(g.keys().size() - 1)) : PrefixMatch{};
 }
 
 int64_t GenerationLoop::common_prefix(size_t a, size_t b) const {
   const TextGeneration &x = *running_[a].generation, &y = *running_[b].generation;
   if (!prefixes_ || x.prefix_key() < y.prefix_key() || y.prefix_key() < x.prefix_key()) return 0;
-  const std::span<const int32_t> s = x.tokens(), t = y.tokens();
+  const std::span<const ContentKey> s = x.keys(), t = y.keys();
   return std::mismatch(s.begin(), s.end(), t.begin(), t.end()).first - s.begin();
 }
 
@@ -432,7 +432,7 @@ void GenerationLoop::end(size_t request, FinishReason reason) {
 void GenerationLoop::refuse(size_t request) {
   TextGeneration& g = *running_[request].generation;
   if (g.has_output()) g.end(FinishReason::kLength);
-  else g.fail(SequenceState(stepper_.pool()).check_room(std::ssize(g.tokens())));
+  else g.fail(SequenceState(stepper_.pool()).check_room(std::ssize(g.keys())));
 }
 
 void GenerationLoop::preempt(size_t request) {
@@ -452,12 +452,13 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
     admit(g);
     if (g.has_prefilled() && g.pending().size() == 1) ++sampled;
     else prompt_tokens += std::min(tokens.tokens, std::ssize(g.pending()));
-    const std::span<const int32_t> pending = g.pending();
+    const PromptView pending = g.pending();
     const size_t n = std::min(pending.size(), static_cast<size_t>(tokens.tokens));
     entries.push_back({.state = g.state().get(),
-                       .tokens = pending.first(n),
+                       .tokens = pending.subview(0, n),
                        .logit_rows = n == pending.size() ? 1 : 0,
                        .expected_length = g.prompt_tokens(),
+                       .next_position = pending.position_after(0),
                        .adapters = g.adapters()});
     if (!can_sample || n < pending.size()) continue;
     SampleRow& sample = samples_[entries.size() - 1] = g.device_sample();
@@ -530,7 +531,7 @@ void GenerationLoop::admit(TextGeneration& request) {
   PrefixRestored restored{0, CacheMiss::kDisabled};
   // The last token is computed in any case, for its logits.
   if (prefixes_)
-    restored = prefixes_->restore(request.prefix_key(), request.tokens().first(request.tokens().size() - 1), *state);
+    restored = prefixes_->restore(request.prefix_key(), request.keys().first(request.keys().size() - 1), *state);
   request.set_cached(restored.length, restored.miss);
   request.state() = std::move(state);
 }
@@ -545,7 +546,7 @@ void GenerationLoop::release(TextGeneration& request) {
 void GenerationLoop::store_prefix(TextGeneration& request, bool is_final) {
   if (!prefixes_) return;
   SequenceState& state = *request.state();
-  prefixes_->store(request.prefix_key(), request.tokens().first(static_cast<size_t>(state.length())), state, is_final);
+  prefixes_->store(request.prefix_key(), request.keys().first(static_cast<size_t>(state.length())), state, is_final);
 }
 
 }  // namespace redline

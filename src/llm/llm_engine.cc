@@ -68,7 +68,8 @@ FillInTokens fill_in_tokens_of(const Checkpoint& checkpoint) {
 }  // namespace
 
 Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const TextEngineOptions& options) {
-  REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
+  REDLINE_ASSIGN(LanguageModel model,
+                 build_language_model(checkpoint, {.takes_embeddings = options.prompt_embeddings}));
   REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, options.use_interpreter));
   REDLINE_ASSIGN(const CpuKernels* kernels,
                  options.runtime ? &resources_of(*options.runtime).kernels() : cpu_kernels());

@@ -13,15 +13,43 @@
 namespace redline {
 namespace {
 
-constexpr char kMagic[8] = {'R', 'L', 'P', 'A', 'G', 'E', 'S', '2'};
+// The eighth byte is the version. Files of pages with tokens alone have had version 2 from before there were other
+// contents.
+constexpr std::string_view kMagic = "RLPAGES";
+constexpr char kTokens = '2', kContents = '3';
+
+/// The content keys of a page in the form of its file, which its name also depends on.
+class StoredContents {
+ public:
+  explicit StoredContents(std::span<const ContentKey> contents)
+      : count_(std::ssize(contents)), has_tokens_only_(std::all_of(contents.begin(), contents.end(), is_token_key)) {
+    for (const ContentKey place : contents) {
+      const auto token = static_cast<uint32_t>(place);
+      const auto* from =
+          has_tokens_only_ ? reinterpret_cast<const uint8_t*>(&token) : reinterpret_cast<const uint8_t*>(&place);
+      bytes_.insert(bytes_.end(), from, from + (has_tokens_only_ ? sizeof token : sizeof place));
+    }
+  }
+  char version() const { return has_tokens_only_ ? kTokens : kContents; }
+  int64_t count() const { return count_; }
+  const std::vector<uint8_t>& bytes() const { return bytes_; }
+  static int64_t bytes_of(char version, int64_t count) {
+    return count * static_cast<int64_t>(version == kTokens ? sizeof(int32_t) : sizeof(ContentKey));
+  }
+
+ private:
+  int64_t count_;
+  bool has_tokens_only_;
+  std::vector<uint8_t> bytes_;
+};
 
 struct Header {
-  char magic[8];
+  char magic[7], version;
   uint64_t identity;
   PageName name, parent;
-  uint64_t checksum;  ///< checksum of the metadata between header and pages
-  uint64_t groups;    ///< bit g: the file has the page of state group g
-  uint32_t key_bytes, num_tokens;
+  uint64_t checksum;          ///< checksum of the metadata between header and pages
+  uint64_t groups;            ///< bit g: the file has the page of state group g
+  uint32_t key_bytes, count;  ///< bytes of the key, number of contents
   uint64_t file_bytes;
 };
 static_assert(sizeof(Header) == 80);
@@ -32,21 +60,23 @@ uint64_t checksum(const uint8_t* data, int64_t bytes) { return hash_bytes(0, dat
 
 }  // namespace
 
-/// The header's bytes are followed by the checksum of each page, the key, the tokens and the pages, each padded to 8
+/// The header's bytes are followed by the checksum of each page, the key, the contents and the pages, each padded to 8
 /// bytes.
 struct PageStore::Layout {
   uint64_t groups;
-  int64_t key, tokens, head_end, end;
+  int64_t key, contents, head_end, end;
   std::vector<int64_t> pages;  ///< offset of each group's page; 0: none
-  Layout(int64_t key_bytes, int64_t num_tokens, uint64_t has, std::span<const int64_t> page_bytes) : groups(has) {
+  Layout(int64_t key_bytes, int64_t content_bytes, uint64_t has, std::span<const int64_t> page_bytes) : groups(has) {
     key = int64_t{sizeof(Header)} + 8 * __builtin_popcountll(groups);
-    tokens = key + padded(key_bytes);
-    end = head_end = tokens + padded(4 * num_tokens);
+    contents = key + padded(key_bytes);
+    end = head_end = contents + padded(content_bytes);
     for (size_t g = 0; g < page_bytes.size(); ++g) {
       pages.push_back(groups >> g & 1 ? end : 0);
       if (groups >> g & 1) end += padded(page_bytes[g]);
     }
   }
+  Layout(const Header& header, std::span<const int64_t> page_bytes)
+      : Layout(header.key_bytes, StoredContents::bytes_of(header.version, header.count), header.groups, page_bytes) {}
   /// Returns the offset of the checksum of a group's page.
   int64_t sum(size_t g) const {
     return int64_t{sizeof(Header)} + 8 * __builtin_popcountll(groups & ((uint64_t{1} << g) - 1));
@@ -84,16 +114,17 @@ void PageStore::notice(const std::string& text) const {
   if (options_.on_notice) options_.on_notice(text);
 }
 
-PageOfText PageStore::page(const PageName& parent, const std::string& key, std::span<const int32_t> tokens) const {
+PageOfText PageStore::page(const PageName& parent, const std::string& key, std::span<const ContentKey> contents) const {
+  const StoredContents stored(contents);
   const auto hash = [&](uint64_t of_parent, uint64_t seed) {
     const uint64_t begin =
         parent.is_beginning() ? hash_bytes(options_.identity + seed, key.data(), key.size()) : of_parent;
-    return hash_bytes(begin, tokens.data(), tokens.size_bytes());
+    return hash_bytes(begin, stored.bytes().data(), stored.bytes().size());
   };
   constexpr uint64_t kSeed = 0x243f6a8885a308d3u;
   PageName name{hash(parent.a, 0), hash(parent.b, kSeed)};
   if (name.is_beginning()) name.b = 1;
-  return {name, parent, tokens};
+  return {name, parent, contents};
 }
 
 std::string PageStore::file_name(const PageName& name) const {
@@ -128,7 +159,8 @@ void PageStore::push(Job job) {
 bool PageStore::write(const PageOfText& page, const std::string& key, std::span<const uint8_t* const> pages) {
   uint64_t groups = 0;
   for (size_t g = 0; g < pages.size(); ++g) groups |= uint64_t{pages[g] != nullptr} << g;
-  const Layout at(std::ssize(key), std::ssize(page.tokens), groups, options_.page_bytes);
+  const StoredContents stored(page.contents);
+  const Layout at(std::ssize(key), std::ssize(stored.bytes()), groups, options_.page_bytes);
   {
     std::lock_guard lock(mutex_);
     const auto is_there = [&](const PageName& name) { return queued_.contains(name) || known_.contains(name); };
@@ -139,17 +171,18 @@ bool PageStore::write(const PageOfText& page, const std::string& key, std::span<
   Job job{page.name, page.parent, {std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(at.end)), groups}, {}};
   uint8_t* file = job.page.file->data();
   std::copy(key.begin(), key.end(), file + at.key);
-  std::memcpy(file + at.tokens, page.tokens.data(), page.tokens.size_bytes());
+  std::copy(stored.bytes().begin(), stored.bytes().end(), file + at.contents);
   for (size_t g = 0; g < pages.size(); ++g)
     if (pages[g]) std::memcpy(file + at.pages[g], pages[g], static_cast<size_t>(options_.page_bytes[g]));
   Header header{};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  kMagic.copy(header.magic, kMagic.size());
+  header.version = stored.version();
   header.identity = options_.identity;
   header.name = page.name;
   header.parent = page.parent;
   header.groups = groups;
   header.key_bytes = static_cast<uint32_t>(key.size());
-  header.num_tokens = static_cast<uint32_t>(page.tokens.size());
+  header.count = static_cast<uint32_t>(stored.count());
   header.file_bytes = static_cast<uint64_t>(at.end);
   std::memcpy(file, &header, sizeof header);  // the checksums are added by the writing thread
   push(std::move(job));
@@ -193,7 +226,7 @@ void PageStore::write_file(Job& job) {
   uint8_t* file = job.page.file->data();
   Header header;
   std::memcpy(&header, file, sizeof header);
-  const Layout at(header.key_bytes, header.num_tokens, header.groups, options_.page_bytes);
+  const Layout at(header, options_.page_bytes);
   for (size_t g = 0; g < at.pages.size(); ++g) {
     if (at.pages[g] == 0) continue;
     const uint64_t sum = checksum(file + at.pages[g], options_.page_bytes[g]);
@@ -243,19 +276,23 @@ Result<PageStore::Layout> PageStore::check_head(const MappedFile& file, const Pa
   if (file.size() < static_cast<int64_t>(sizeof header))
     return invalid_argument("truncated header: {} bytes", file.size());
   std::memcpy(&header, file.data(), sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return invalid_argument("not a page file");
+  if (std::string_view(header.magic, sizeof header.magic) != kMagic) return invalid_argument("not a page file");
+  if (header.version != kTokens && header.version != kContents)
+    return invalid_argument("version {} of the format; this program reads {} and {}",
+                            static_cast<int>(header.version) - '0', kTokens, kContents);
   if (header.identity != options_.identity || header.name != page.name || header.parent != page.parent)
     return invalid_argument("contents do not match the file name");
   const auto num_groups = options_.page_bytes.size();
   if (num_groups < 64 && header.groups >> num_groups != 0) return invalid_argument("it has too many state groups");
-  Layout at(header.key_bytes, header.num_tokens, header.groups, options_.page_bytes);
+  Layout at(header, options_.page_bytes);
   if (header.file_bytes != static_cast<uint64_t>(at.end) || file.size() != at.end)
     return invalid_argument("it has {} bytes instead of {}", file.size(), at.end);
   if (header.checksum != checksum(file.data() + sizeof header, at.head_end - int64_t{sizeof header}))
     return invalid_argument("its checksum is wrong");
+  const StoredContents stored(page.contents);
   if (header.key_bytes != key.size() || std::memcmp(file.data() + at.key, key.data(), key.size()) != 0 ||
-      header.num_tokens != page.tokens.size() ||
-      std::memcmp(file.data() + at.tokens, page.tokens.data(), page.tokens.size_bytes()) != 0)
+      header.version != stored.version() || header.count != stored.count() ||
+      !std::equal(stored.bytes().begin(), stored.bytes().end(), file.data() + at.contents))
     return invalid_argument("it is of another text");
   return at;
 }
@@ -273,7 +310,8 @@ std::optional<uint64_t> PageStore::groups(const PageOfText& page, const std::str
 bool PageStore::read(const PageOfText& page, const std::string& key, uint64_t groups,
                      const std::function<uint8_t*(size_t g)>& place) {
   if (const std::optional<Queued> queued = find_queued(page.name)) {
-    const Layout at(std::ssize(key), std::ssize(page.tokens), queued->groups, options_.page_bytes);
+    const Layout at(std::ssize(key), std::ssize(StoredContents(page.contents).bytes()), queued->groups,
+                    options_.page_bytes);
     if (at.end != std::ssize(*queued->file) || (groups & ~queued->groups) != 0) return false;
     for (size_t g = 0; g < options_.page_bytes.size(); ++g) {
       if (!(groups >> g & 1)) continue;

@@ -18,13 +18,14 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "llm/page_folder.h"
+#include "redline/prompt.h"
 
 namespace redline {
 
 struct PageStoreOptions {
   std::string folder;
   int64_t max_bytes = 0;  ///< maximum bytes of the files of all models in the folder
-  /// Hash of everything that the contents of a page depend on besides tokens and key: weights, format, kernels.
+  /// Hash of everything that the contents of a page depend on besides contents and key: weights, format, kernels.
   uint64_t identity = 0;
   std::vector<int64_t> page_bytes;  ///< bytes of a page, by state group
   /// Called by any thread when a file cannot be used or written. The engine continues without it.
@@ -32,8 +33,8 @@ struct PageStoreOptions {
   int64_t max_queued_bytes = int64_t{256} << 20;  ///< maximum bytes of pages that wait to be written
 };
 
-/// Name of a page: two hashes of the key and all tokens of a text up to the end of the page. {} names the beginning of
-/// every text.
+/// Name of a page: two hashes of the key and all contents of a text up to the end of the page. {} names the beginning
+/// of every text.
 struct PageName {
   uint64_t a = 0, b = 0;
   bool is_beginning() const { return a == 0 && b == 0; }
@@ -43,12 +44,12 @@ struct PageName {
 /// One page of a text with a key.
 struct PageOfText {
   PageName name, parent;  ///< names of the text up to the end of this page, and up to its beginning
-  std::span<const int32_t> tokens;
+  std::span<const ContentKey> contents;
 };
 
-/// Stores each page in a file, which has the page's tokens, its name and the name of its predecessor. A page is stored
-/// only after its predecessors, so that every file can be reached. A background thread writes files under a temporary
-/// name and renames them. When the limit of the folder is reached, the least recently used files are removed.
+/// Stores each page in a file, which has the page's content keys, its name and the name of its predecessor. A page is
+/// stored only after its predecessors, so that every file can be reached. A background thread writes files under a
+/// temporary name and renames them. When the limit of the folder is reached, the least recently used files are removed.
 /// Thread-safe.
 class PageStore {
  public:
@@ -59,7 +60,7 @@ class PageStore {
   PageStore(const PageStore&) = delete;
   PageStore& operator=(const PageStore&) = delete;
 
-  PageOfText page(const PageName& parent, const std::string& key, std::span<const int32_t> tokens) const;
+  PageOfText page(const PageName& parent, const std::string& key, std::span<const ContentKey> contents) const;
   /// Returns true if the page is stored or queued, as far as this store knows: another engine may have removed it.
   bool has(const PageName& name) const;
   /// Queues one page per state group, nullptr for groups without one; the bytes are copied. Returns false if too much
@@ -88,8 +89,7 @@ class PageStore {
     size_t operator()(const PageName& name) const { return name.a; }
   };
   using Names = std::unordered_set<PageName, Hash>;
-  /// A file that is not written yet. The writing thread fills in checksums; it does not change the key, the tokens and
-  /// the pages.
+  /// A file that is not written yet. The writing thread fills in checksums; it does not change key, contents and pages.
   struct Queued {
     std::shared_ptr<std::vector<uint8_t>> file;
     uint64_t groups = 0;

@@ -11,18 +11,18 @@ namespace {
 constexpr size_t kRemembered = 1 << 15;
 
 uint64_t mix(uint64_t hash, uint64_t value) { return hash_word(hash, value); }
-uint64_t mix(uint64_t hash, std::span<const int32_t> tokens) {
-  for (const int32_t token : tokens) hash = mix(hash, static_cast<uint64_t>(token));
+uint64_t mix(uint64_t hash, std::span<const ContentKey> contents) {
+  for (const ContentKey place : contents) hash = mix(hash, place);
   return hash;
 }
 
-int64_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
+int64_t common_length(std::span<const ContentKey> a, std::span<const ContentKey> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-std::span<const int32_t> page_of(std::span<const int32_t> tokens, int64_t begin) {
-  return tokens.subspan(static_cast<size_t>(begin),
-                        static_cast<size_t>(std::min(kKvPageTokens, std::ssize(tokens) - begin)));
+std::span<const ContentKey> page_of(std::span<const ContentKey> contents, int64_t begin) {
+  return contents.subspan(static_cast<size_t>(begin),
+                          static_cast<size_t>(std::min(kKvPageTokens, std::ssize(contents) - begin)));
 }
 
 }  // namespace
@@ -64,7 +64,9 @@ std::optional<std::string> PrefixKey::text() const {
   return text;
 }
 
-std::span<const int32_t> PrefixCache::ByTokens::tokens(const std::unique_ptr<Node>& node) { return node->tokens; }
+std::span<const ContentKey> PrefixCache::ByContents::contents(const std::unique_ptr<Node>& node) {
+  return node->contents;
+}
 
 PrefixCache::PrefixCache(StatePool& pool, int64_t max_unused_pages, std::unique_ptr<PageStore> disk)
     : pool_(pool), disk_(std::move(disk)), host_pages_(pool.num_groups()), max_unused_pages_(max_unused_pages),
@@ -84,14 +86,14 @@ PrefixCache::~PrefixCache() {
 
 // --- Finding ---
 
-PrefixCache::Path PrefixCache::match(const Node& root, std::span<const int32_t> tokens) const {
+PrefixCache::Path PrefixCache::match(const Node& root, std::span<const ContentKey> contents) const {
   Path path;
-  for (const Node* node = &root; path.length < std::ssize(tokens);) {
-    const std::span<const int32_t> page = page_of(tokens, path.length);
+  for (const Node* node = &root; path.length < std::ssize(contents);) {
+    const std::span<const ContentKey> page = page_of(contents, path.length);
     Node* best = nullptr;
     int64_t most = 0;
     const auto consider = [&](Children::const_iterator child) {
-      const int64_t common = common_tokens((*child)->tokens, page);
+      const int64_t common = common_length((*child)->contents, page);
       if (common <= most) return;
       most = common;
       best = child->get();
@@ -117,7 +119,7 @@ bool PrefixCache::has_windows(const Path& path) const {
   return true;
 }
 
-void PrefixCache::cut_to_restorable(Path& path, const Node& root, std::span<const int32_t> tokens) const {
+void PrefixCache::cut_to_restorable(Path& path, const Node& root, std::span<const ContentKey> contents) const {
   const auto has_states = [&](const Node& node) {
     for (size_t g = 0; g < pool_.num_groups(); ++g)
       if (is_recurrent(g) && node.pages[g] < 0) return false;
@@ -133,7 +135,7 @@ void PrefixCache::cut_to_restorable(Path& path, const Node& root, std::span<cons
     // The recurrent state of a node is the one after its last token.
     const Node& parent = path.nodes.size() > 1 ? *path.nodes[path.nodes.size() - 2] : root;
     for (int64_t n = path.length - begin; n > 0; --n) {
-      const auto child = parent.children.find(page_of(tokens, begin).first(static_cast<size_t>(n)));
+      const auto child = parent.children.find(page_of(contents, begin).first(static_cast<size_t>(n)));
       if (child == parent.children.end() || !has_states(**child)) continue;
       path.nodes.back() = child->get();
       path.length = begin + n;
@@ -148,38 +150,38 @@ const PrefixCache::Node* PrefixCache::find_root(const PrefixKey& key) const {
   return root == roots_.end() ? nullptr : root->second.get();
 }
 
-bool PrefixCache::was_evicted(const PrefixKey& key, std::span<const int32_t> tokens, const Path& path) const {
+bool PrefixCache::was_evicted(const PrefixKey& key, std::span<const ContentKey> contents, const Path& path) const {
   const auto whole = static_cast<size_t>(path.length / kKvPageTokens);
   uint64_t hash = whole > 0 ? path.nodes[whole - 1]->hash : key.hash();
   int64_t position = static_cast<int64_t>(whole) * kKvPageTokens;
-  for (const int32_t token : page_of(tokens, position)) {
-    hash = mix(hash, static_cast<uint64_t>(token));
+  for (const ContentKey place : page_of(contents, position)) {
+    hash = mix(hash, place);
     if (++position > path.length && remembers(hash)) return true;
   }
   return false;
 }
 
-bool PrefixCache::has_other_adapters(const PrefixKey& key, std::span<const int32_t> tokens, int64_t length) const {
-  const int64_t enough = std::min(std::ssize(tokens), length + kKvPageTokens);
+bool PrefixCache::has_other_adapters(const PrefixKey& key, std::span<const ContentKey> contents, int64_t length) const {
+  const int64_t enough = std::min(std::ssize(contents), length + kKvPageTokens);
   return std::any_of(roots_.begin(), roots_.end(), [&](const auto& root) {
-    return root.first.salt() == key.salt() && match(*root.second, tokens).length >= enough;
+    return root.first.salt() == key.salt() && match(*root.second, contents).length >= enough;
   });
 }
 
-CacheMiss PrefixCache::miss(const PrefixKey& key, std::span<const int32_t> tokens, const Path& found,
+CacheMiss PrefixCache::miss(const PrefixKey& key, std::span<const ContentKey> contents, const Path& found,
                             const Path& restored) const {
-  if (restored.length == std::ssize(tokens)) return CacheMiss::kNone;
+  if (restored.length == std::ssize(contents)) return CacheMiss::kNone;
   if (restored.length < found.length) return has_windows(found) ? CacheMiss::kSnapshot : CacheMiss::kWindow;
-  if (was_evicted(key, tokens, found)) return CacheMiss::kEvicted;
-  return has_other_adapters(key, tokens, found.length) ? CacheMiss::kOtherAdapter : CacheMiss::kNotStored;
+  if (was_evicted(key, contents, found)) return CacheMiss::kEvicted;
+  return has_other_adapters(key, contents, found.length) ? CacheMiss::kOtherAdapter : CacheMiss::kNotStored;
 }
 
-PrefixMatch PrefixCache::find(const PrefixKey& key, std::span<const int32_t> tokens) const {
+PrefixMatch PrefixCache::find(const PrefixKey& key, std::span<const ContentKey> contents) const {
   PrefixMatch result;
   const Node* root = find_root(key);
   if (!root) return result;
-  Path path = match(*root, tokens);
-  cut_to_restorable(path, *root, tokens);
+  Path path = match(*root, contents);
+  cut_to_restorable(path, *root, contents);
   result.length = path.length;
   const size_t g = pool_.counted_group();
   for (size_t i = 0; i < path.nodes.size(); ++i) {
@@ -190,14 +192,14 @@ PrefixMatch PrefixCache::find(const PrefixKey& key, std::span<const int32_t> tok
   return result;
 }
 
-PrefixRestored PrefixCache::restore(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state) {
-  load(key, tokens);
+PrefixRestored PrefixCache::restore(const PrefixKey& key, std::span<const ContentKey> contents, SequenceState& state) {
+  load(key, contents);
   Path found, restored;
   if (const Node* root = find_root(key)) {
-    restored = found = match(*root, tokens);
-    cut_to_restorable(restored, *root, tokens);
+    restored = found = match(*root, contents);
+    cut_to_restorable(restored, *root, contents);
   }
-  const PrefixRestored result{restored.length, miss(key, tokens, found, restored)};
+  const PrefixRestored result{restored.length, miss(key, contents, found, restored)};
   if (restored.length == 0) return result;
   std::vector<std::vector<int32_t>> pages(pool_.num_groups());
   for (size_t g = 0; g < pages.size(); ++g) {
@@ -228,14 +230,14 @@ PrefixCache::Node& PrefixCache::root_of(const PrefixKey& key) {
   return *root;
 }
 
-PrefixCache::Node& PrefixCache::add(Node& parent, std::span<const int32_t> tokens) {
+PrefixCache::Node& PrefixCache::add(Node& parent, std::span<const ContentKey> contents) {
   auto node = std::make_unique<Node>();
   node->parent = &parent;
-  node->tokens.assign(tokens.begin(), tokens.end());
+  node->contents.assign(contents.begin(), contents.end());
   node->pages.assign(pool_.num_groups(), -1);
   node->page_use.assign(pool_.num_groups(), 0);
-  node->end = parent.end + std::ssize(tokens);
-  node->hash = mix(parent.hash, tokens);
+  node->end = parent.end + std::ssize(contents);
+  node->hash = mix(parent.hash, contents);
   node->id = next_id_++;
   node->last_use = now_;
   Node& result = *node;
@@ -246,30 +248,31 @@ PrefixCache::Node& PrefixCache::add(Node& parent, std::span<const int32_t> token
   return result;
 }
 
-PrefixCache::Node& PrefixCache::child_for(Node& parent, std::span<const int32_t> tokens) {
-  const auto next = parent.children.lower_bound(tokens);
-  if (next != parent.children.end() && common_tokens((*next)->tokens, tokens) == std::ssize(tokens) &&
-      (!has_recurrent_ || (*next)->tokens.size() == tokens.size()))
+PrefixCache::Node& PrefixCache::child_for(Node& parent, std::span<const ContentKey> contents) {
+  const auto next = parent.children.lower_bound(contents);
+  if (next != parent.children.end() && common_length((*next)->contents, contents) == std::ssize(contents) &&
+      (!has_recurrent_ || (*next)->contents.size() == contents.size()))
     return **next;
   // A page that was partly filled is extended, unless a recurrent state is stored at its end.
   if (next != parent.children.begin() && !has_recurrent_) {
     const auto before = std::prev(next);
-    if (common_tokens((*before)->tokens, tokens) == std::ssize((*before)->tokens)) {
+    if (common_length((*before)->contents, contents) == std::ssize((*before)->contents)) {
       Node& node = **before;
       auto handle = parent.children.extract(before);
       for (size_t g = 0; g < pool_.num_groups(); ++g) release(node, g);
-      node.tokens.assign(tokens.begin(), tokens.end());
-      node.end = parent.end + std::ssize(tokens);
-      node.hash = mix(parent.hash, tokens);
+      node.contents.assign(contents.begin(), contents.end());
+      node.end = parent.end + std::ssize(contents);
+      node.hash = mix(parent.hash, contents);
       parent.children.insert(std::move(handle));
       return node;
     }
   }
-  return add(parent, tokens);
+  return add(parent, contents);
 }
 
-void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state, bool is_final) {
-  REDLINE_CHECK(std::ssize(tokens) == state.length());
+void PrefixCache::store(const PrefixKey& key, std::span<const ContentKey> contents, SequenceState& state,
+                        bool is_final) {
+  REDLINE_CHECK(std::ssize(contents) == state.length());
   const int64_t stop = is_final ? state.length() : state.length() / kKvPageTokens * kKvPageTokens;
   if (stop == 0) return;
   ++now_;
@@ -279,11 +282,11 @@ void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, S
   std::vector<PageName> names;
   Node* node = &root_of(key);
   for (int64_t begin = 0; begin < stop; begin += kKvPageTokens) {
-    const std::span<const int32_t> page = page_of(tokens.first(static_cast<size_t>(stop)), begin);
-    const auto store_child = [&](std::span<const int32_t> part) -> Node& {
+    const std::span<const ContentKey> page = page_of(contents.first(static_cast<size_t>(stop)), begin);
+    const auto store_child = [&](std::span<const ContentKey> part) -> Node& {
       Node& child = child_for(*node, part);
       use(child);
-      if (child.tokens.size() == part.size()) share_pages(child, state);
+      if (child.contents.size() == part.size()) share_pages(child, state);
       return child;
     };
     for (const int64_t length : snapshots)
@@ -300,7 +303,7 @@ void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, S
 
 // A node without pages on the path to other nodes, such as one before a window, gets a file with its tokens only.
 bool PrefixCache::save(Node& node, const std::string& key) {
-  const PageOfText page = disk_->page(node.parent->disk_name, key, node.tokens);
+  const PageOfText page = disk_->page(node.parent->disk_name, key, node.contents);
   node.disk_name = page.name;
   if (disk_->has(page.name)) return true;
   std::vector<const uint8_t*> pages(pool_.num_groups(), nullptr);
@@ -355,17 +358,17 @@ int64_t PrefixCache::restorable_pages(const PagesOnDisk& pages, int64_t least) c
   return count;
 }
 
-void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
+void PrefixCache::load(const PrefixKey& key, std::span<const ContentKey> contents) {
   if (!disk_) return;
-  const int64_t num_whole = std::ssize(tokens) / kKvPageTokens;
+  const int64_t num_whole = std::ssize(contents) / kKvPageTokens;
   const std::optional<std::string> text = key.text();
   if (!text) return;
   Path path;
   int64_t in_memory = 0;
   if (const Node* root = find_root(key)) {
-    path = match(*root, tokens);
+    path = match(*root, contents);
     Path restorable = path;
-    cut_to_restorable(restorable, *root, tokens);
+    cut_to_restorable(restorable, *root, contents);
     in_memory = restorable.length / kKvPageTokens;
   }
   if (in_memory >= num_whole) return;
@@ -373,7 +376,7 @@ void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
   PagesOnDisk on_disk{*disk_, *text, path.nodes, {}, {}};
   for (int64_t i = 0; i < num_whole; ++i) {
     const PageName parent = on_disk.pages.empty() ? PageName{} : on_disk.pages.back().name;
-    const PageOfText page = disk_->page(parent, *text, page_of(tokens, i * kKvPageTokens));
+    const PageOfText page = disk_->page(parent, *text, page_of(contents, i * kKvPageTokens));
     std::optional<uint64_t> groups;
     if (i >= std::ssize(path.nodes)) {
       if (!disk_->has(page.name)) break;
@@ -417,7 +420,7 @@ void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
     Node* to = i < path.nodes.size() ? path.nodes[i] : nullptr;
     if (!to) {
       // A root without children may have gone while pages were reclaimed.
-      to = &child_for(node ? *node : root_of(key), on_disk.pages[i].tokens);
+      to = &child_for(node ? *node : root_of(key), on_disk.pages[i].contents);
       if (node) node->is_pinned = false;
       node = to;
       node->is_pinned = true;
@@ -487,8 +490,8 @@ PrefixCache::Node& PrefixCache::remove(Node& leaf) {
     leaves_.erase({node->last_use, node->id, node});
     for (size_t g = 0; g < pool_.num_groups(); ++g) release(*node, g);
     remember(node->hash);
-    remember(mix(parent->hash, static_cast<uint64_t>(node->tokens[0])));  // found by prompts that end within the page
-    parent->children.erase(parent->children.find(std::span<const int32_t>(node->tokens)));
+    remember(mix(parent->hash, node->contents[0]));  // found by prompts that end within the page
+    parent->children.erase(parent->children.find(std::span<const ContentKey>(node->contents)));
     --num_nodes_;
     if (parent->parent && parent->children.empty()) leaves_.insert({parent->last_use, parent->id, parent});
     node = parent;

@@ -1,4 +1,4 @@
-// Cache of the states that requests with equal prefixes share: a radix tree over pages of tokens.
+// Cache of the states that requests with equal prefixes share: a radix tree over pages of content keys.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "llm/page_store.h"
 #include "llm/scheduler.h"
 #include "llm/state_pool.h"
+#include "redline/prompt.h"
 #include "redline/text.h"
 
 namespace redline {
@@ -65,14 +66,14 @@ class PrefixCache final : public PageReclaimer {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  /// Returns the longest stored prefix of `tokens`.
-  PrefixMatch find(const PrefixKey& key, std::span<const int32_t> tokens) const;
-  /// Sets `state`, which must be new, to the state of the longest stored prefix of `tokens`.
-  PrefixRestored restore(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state);
-  /// Stores the whole pages of a sequence with these tokens. If equal pages are stored already, the sequence uses these
-  /// instead of its own. `is_final`: the sequence writes no more, so its last, perhaps partly filled page is stored
-  /// too.
-  void store(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state, bool is_final);
+  /// Returns the longest stored prefix of `contents`: the content keys of a text.
+  PrefixMatch find(const PrefixKey& key, std::span<const ContentKey> contents) const;
+  /// Sets `state`, which must be new, to the state of the longest stored prefix of `contents`.
+  PrefixRestored restore(const PrefixKey& key, std::span<const ContentKey> contents, SequenceState& state);
+  /// Stores the whole pages of a sequence with these contents. If equal pages are stored already, the sequence uses
+  /// these instead of its own. `is_final`: the sequence writes no more, so its last, perhaps partly filled page is
+  /// stored too.
+  void store(const PrefixKey& key, std::span<const ContentKey> contents, SequenceState& state, bool is_final);
 
   void reclaim(size_t g) override;
   /// Evicts until the cache alone holds at most max_unused_pages of the group that StatePool::free_tokens() counts.
@@ -85,25 +86,25 @@ class PrefixCache final : public PageReclaimer {
 
  private:
   struct Node;
-  /// Orders children by their tokens, so that the children next to a text share the most tokens with it.
-  struct ByTokens {
+  /// Orders children by their contents, so that the children next to a text share the most tokens with it.
+  struct ByContents {
     using is_transparent = void;
-    static std::span<const int32_t> tokens(const std::unique_ptr<Node>& node);
-    static std::span<const int32_t> tokens(std::span<const int32_t> tokens) { return tokens; }
+    static std::span<const ContentKey> contents(const std::unique_ptr<Node>& node);
+    static std::span<const ContentKey> contents(std::span<const ContentKey> contents) { return contents; }
     template <class A, class B>
     bool operator()(const A& a, const B& b) const {
-      const std::span<const int32_t> x = tokens(a), y = tokens(b);
+      const std::span<const ContentKey> x = contents(a), y = contents(b);
       return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end());
     }
   };
-  using Children = std::set<std::unique_ptr<Node>, ByTokens>;
+  using Children = std::set<std::unique_ptr<Node>, ByContents>;
   struct Node {
     Node* parent = nullptr;
-    std::vector<int32_t> tokens;
+    std::vector<ContentKey> contents;
     std::vector<int32_t> pages;  ///< page of each group; -1: none
     Children children;
     int64_t end = 0;        ///< position after the node's last token
-    uint64_t hash = 0;      ///< hash of the key and all tokens up to `end`
+    uint64_t hash = 0;      ///< hash of the key and all contents up to `end`
     uint64_t last_use = 0;  ///< last use of the page of the layers that keep every position
     std::vector<uint64_t> page_use;
     uint64_t id = 0;
@@ -125,23 +126,24 @@ class PrefixCache final : public PageReclaimer {
     int64_t length = 0;
   };
 
-  Path match(const Node& root, std::span<const int32_t> tokens) const;
+  Path match(const Node& root, std::span<const ContentKey> contents) const;
   /// Cuts a path to the longest part whose state can be restored.
-  void cut_to_restorable(Path& path, const Node& root, std::span<const int32_t> tokens) const;
+  void cut_to_restorable(Path& path, const Node& root, std::span<const ContentKey> contents) const;
   bool has_windows(const Path& path) const;
-  CacheMiss miss(const PrefixKey& key, std::span<const int32_t> tokens, const Path& found, const Path& restored) const;
-  bool was_evicted(const PrefixKey& key, std::span<const int32_t> tokens, const Path& path) const;
-  bool has_other_adapters(const PrefixKey& key, std::span<const int32_t> tokens, int64_t length) const;
+  CacheMiss miss(const PrefixKey& key, std::span<const ContentKey> contents, const Path& found,
+                 const Path& restored) const;
+  bool was_evicted(const PrefixKey& key, std::span<const ContentKey> contents, const Path& path) const;
+  bool has_other_adapters(const PrefixKey& key, std::span<const ContentKey> contents, int64_t length) const;
   const Node* find_root(const PrefixKey& key) const;
   bool is_recurrent(size_t g) const { return pool_.group(g).kind == StateKind::kRecurrent; }
   bool keeps_all(size_t g) const { return g == whole_group_; }
 
   Node& root_of(const PrefixKey& key);
-  Node& add(Node& parent, std::span<const int32_t> tokens);
+  Node& add(Node& parent, std::span<const ContentKey> contents);
   /// Returns the child for a page of a text: a new one, or an existing one whose tokens the page begins with.
-  Node& child_for(Node& parent, std::span<const int32_t> tokens);
+  Node& child_for(Node& parent, std::span<const ContentKey> contents);
   /// Adds the pages of a text that are on disk but not in the tree, if they make a longer prefix restorable.
-  void load(const PrefixKey& key, std::span<const int32_t> tokens);
+  void load(const PrefixKey& key, std::span<const ContentKey> contents);
   struct PagesOnDisk;
   /// Returns the number of pages that load() reads: those of the longest prefix whose state can be restored.
   int64_t restorable_pages(const PagesOnDisk& pages, int64_t least) const;

@@ -42,6 +42,14 @@ int64_t num_layers(const Graph& graph) {
 
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
 
+/// Returns what is added to the positions of a prompt to give those of the sequence.
+int64_t position_origin(const StepEntry& entry) {
+  return (entry.next_position < 0 ? entry.state->length() : entry.next_position) - entry.tokens.position_after(0);
+}
+int64_t end_position(const StepEntry& entry) {
+  return position_origin(entry) + entry.tokens.position_after(entry.tokens.size());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngineOptions& options,
@@ -52,7 +60,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngine
   s.context_ = model.context;
   s.is_context_set_ = options.context > 0;
   s.weight_bytes_ = model.weight_bytes;
-  s.vocab_size_ = model.vocab_size;
+  s.ports_ = PromptPorts::of(model.graph, model.vocab_size);
   REDLINE_TRY(s.set_limits(options));
   ExecutableOptions e;
   e.interpret = options.use_interpreter;
@@ -61,6 +69,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngine
   e.bounds[Symbol::kSequences] = s.max_sequences_;
   e.bounds[Symbol::kLogitRows] = s.max_logit_rows_;
   e.bounds[Symbol::kHiddenRows] = s.max_batch_tokens_;
+  e.bounds[Symbol::kEmbeddingRows] = s.max_batch_tokens_;
   e.exact_f32 = options.dtype == Precision::kF32;
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_formats_ = choose_kv_formats(model, e, runtime);
@@ -284,15 +293,15 @@ Status Stepper::make_pool(const TextEngineOptions& options) {
 Status Stepper::check(const StepEntry& entry) const {
   const int64_t count = num_tokens(entry);
   if (count == 0) return invalid_argument("no tokens to run");
-  for (const int32_t id : entry.tokens)
-    if (id < 0 || id >= vocab_size_)
-      return invalid_argument("token {} is outside the vocabulary of {}", id, vocab_size_);
+  REDLINE_TRY(ports_.check(entry.tokens));
   if (entry.state->length() + count > context_)
     return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, context_,
                             entry.state->length());
   if (std::max(entry.logit_rows, entry.hidden_rows) > count)
     return invalid_argument("logits of {} rows are requested, there are {} tokens",
                             std::max(entry.logit_rows, entry.hidden_rows), count);
+  if (const int64_t end = end_position(entry), most = ports_.max_position(context_); end > most)
+    return invalid_argument("the positions of embeddings lead to {}; {} is the largest", end, most);
   return {};
 }
 
@@ -315,6 +324,7 @@ Status Stepper::check_limits(std::span<const StepEntry> batch) const {
 Status Stepper::run(std::span<const StepEntry> batch) {
   for (const StepEntry& entry : batch) REDLINE_TRY(entry.state->reserve(num_tokens(entry)));
   write_inputs(batch);
+  write_embeddings(batch);
   plan_states();
   plan_adapters(batch);
   StepContext context;
@@ -323,6 +333,7 @@ Status Stepper::run(std::span<const StepEntry> batch) {
   for (const StepEntry& entry : batch) {
     context.sizes[Symbol::kLogitRows] += entry.logit_rows;
     context.sizes[Symbol::kHiddenRows] += entry.hidden_rows;
+    if (ports_.hidden_size > 0) context.sizes[Symbol::kEmbeddingRows] += entry.tokens.num_rows();
   }
   context.sequences = rows_;
   context.states = states_;
@@ -397,12 +408,10 @@ void Stepper::write_inputs(std::span<const StepEntry> batch) {
   int32_t row = 0;
   for (const StepEntry& entry : batch) {
     const int64_t first = entry.state->length(), n = num_tokens(entry);
-    std::memcpy(tokens + row, entry.tokens.data(), entry.tokens.size_bytes());
-    for (int64_t i = 0; i < n; ++i) {
-      positions[row + i] = static_cast<int32_t>(first + i);
-      if (lengths)
-        lengths[row + i] = static_cast<int32_t>(std::min(std::max(entry.expected_length, first + i + 1), context_));
-    }
+    std::memcpy(tokens + row, entry.tokens.tokens().data(), entry.tokens.tokens().size_bytes());
+    entry.tokens.copy_positions(ports_.axes, position_origin(entry), positions + row * ports_.axes);
+    for (int64_t i = 0; lengths && i < n; ++i)
+      lengths[row + i] = static_cast<int32_t>(std::min(std::max(entry.expected_length, first + i + 1), context_));
     for (size_t g = 0; g < groups_.size(); ++g) {
       groups_[g].pages.push_back(entry.state->pages(g));
       if (groups_[g].slots.empty()) continue;
@@ -412,6 +421,28 @@ void Stepper::write_inputs(std::span<const StepEntry> batch) {
     row += static_cast<int32_t>(n);
     for (int64_t i = entry.logit_rows; i > 0; --i) *logit_rows++ = row - static_cast<int32_t>(i);
     for (int64_t i = entry.hidden_rows; i > 0; --i) *hidden_rows++ = row - static_cast<int32_t>(i);
+  }
+}
+
+void Stepper::write_embeddings(std::span<const StepEntry> batch) {
+  if (ports_.hidden_size == 0) return;
+  int32_t* at = executable_.input_i32(PortRole::kEmbeddingRows);
+  float* values = executable_.input(PortRole::kEmbeddings);
+  std::vector<float*> layers;
+  for (int64_t i = 0; i < ports_.num_layer_rows; ++i)
+    layers.push_back(executable_.input(PortRole::kLayerRows, static_cast<size_t>(i)));
+  int64_t row = 0;
+  for (const StepEntry& entry : batch) {
+    for (const PromptView::RowSpan& span : entry.tokens.row_spans()) {
+      const int64_t begin = span.first_row * ports_.hidden_size, size = span.count * ports_.hidden_size;
+      for (int64_t i = 0; i < span.count; ++i) *at++ = static_cast<int32_t>(row + static_cast<int64_t>(span.place) + i);
+      values = std::copy_n(span.rows->values.get() + begin, size, values);
+      for (size_t i = 0; i < layers.size(); ++i)
+        layers[i] = span.rows->layer_rows.empty()
+                        ? std::fill_n(layers[i], size, 0.0f)
+                        : std::copy_n(span.rows->layer_rows[i].get() + begin, size, layers[i]);
+    }
+    row += num_tokens(entry);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/fair_mutex.h"
 #include "llm/attention_plan.h"
 #include "llm/layer_placement.h"
+#include "llm/prompt_ports.h"
 #include "llm/state_pool.h"
 #include "llm/step_bound.h"
 #include "llm/step_model.h"
@@ -24,10 +25,11 @@ namespace redline {
 /// One sequence's part of a step.
 struct StepEntry {
   SequenceState* state = nullptr;
-  std::span<const int32_t> tokens;
+  PromptView tokens;            ///< tokens, or a part of a prompt with rows of embeddings, which count as tokens
   int64_t logit_rows = 0;       ///< number of final tokens whose logits are computed
   int64_t hidden_rows = 0;      ///< number of final tokens whose hidden states are computed
   int64_t expected_length = 0;  ///< length of the whole prompt, for rope scaling that depends on it; 0: unknown
+  int64_t next_position = -1;   ///< position at which `tokens` begin; -1: the length of the state
   std::span<const WeightedAdapter> adapters;
   const SampleRow* sample = nullptr;  ///< how the device samples the only row of logits; nullptr: the host samples
 };
@@ -111,12 +113,14 @@ class Stepper {
   Status check_limits(std::span<const StepEntry> batch) const;
   Status run(std::span<const StepEntry> batch);
   void write_inputs(std::span<const StepEntry> batch);
+  void write_embeddings(std::span<const StepEntry> batch);
   void plan_states();
   void plan_adapters(std::span<const StepEntry> batch);
   /// Returns the work of the step in progress.
   StepWork work(std::span<const StepEntry> batch) const;
 
-  int64_t context_ = 0, vocab_size_ = 0, weight_bytes_ = 0;
+  int64_t context_ = 0, weight_bytes_ = 0;
+  PromptPorts ports_;
   bool is_context_set_ = false;
   DeviceChoice device_;  ///< the device that runs the first layers
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;

@@ -101,6 +101,10 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   info.head_dim = c.head_dim;
   info.intermediate_size = c.intermediate_size;
   info.vocab_size = c.vocab_size;
+  m.ports = PromptPorts::of(model.graph, c.vocab_size);
+  info.takes_embeddings = m.ports.hidden_size > 0;
+  info.position_axes = m.ports.axes;
+  info.num_layer_rows = m.ports.num_layer_rows;
   info.model_context = c.max_positions;
   if (context < 0 || context > kMaxContext)
     return invalid_argument("context {} is outside [1, {}]", context, kMaxContext);

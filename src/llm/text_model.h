@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "llm/output_constraints.h"
+#include "llm/prompt_ports.h"
 #include "llm/step_model.h"
 #include "llm/text_adapters.h"
 #include "models/registry.h"
@@ -19,6 +20,7 @@ namespace redline {
 struct TextModel {
   ModelInfo info;
   DecoderConfig config;
+  PromptPorts ports;
   SamplingOptions sampling;
   std::unique_ptr<Tokenizer> tokenizer;
   Status tokenizer_status;  ///< why there is no tokenizer
@@ -38,6 +40,8 @@ struct TextModel {
   };
   std::vector<LinearCost> linear_costs;
 
+  /// PromptPorts::max_position() of the engine's context.
+  int64_t max_position() const { return ports.max_position(info.context); }
   /// Returns what a Stepper needs to know of the model. `graph` is the one that make() has seen.
   StepModel step_model(Graph graph, const CpuKernels& kernels) const;
   /// Makes the text model. Moves the tokenizer out of the checkpoint. `context`: as TextEngineOptions::context; 0: the

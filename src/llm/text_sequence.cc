@@ -34,7 +34,7 @@ Status explain_logits(const ModelInfo& model) {
 
 }  // namespace
 
-Result<std::vector<float>> Sequence::forward(std::span<const int32_t> tokens, bool all) {
+Result<std::vector<float>> Sequence::forward(const PromptView& tokens, bool all) {
   const int64_t rows = all ? std::ssize(tokens) : 1;
   REDLINE_TRY(check(tokens, tokens.empty() ? 0 : rows));
   std::vector<float> logits;
@@ -58,23 +58,24 @@ TextSequence::~TextSequence() {
   state_.reset();
 }
 
-Result<StepEntry> TextSequence::entry(std::span<const int32_t> tokens, std::span<const float> logits) const {
+Result<StepEntry> TextSequence::entry(const PromptView& tokens, std::span<const float> logits) const {
   const auto size = static_cast<int64_t>(logits.size());
   if (size % vocab_size() != 0)
     return invalid_argument("room for {} logits is not whole rows of {}", size, vocab_size());
   return entry(tokens, size / vocab_size());
 }
 
-StepEntry TextSequence::entry(std::span<const int32_t> tokens, int64_t logit_rows) const {
+StepEntry TextSequence::entry(const PromptView& tokens, int64_t logit_rows) const {
   // If rope depends on the length, all tokens use the length after these tokens.
   return {.state = state_.get(),
           .tokens = tokens,
           .logit_rows = logit_rows,
           .expected_length = state_->length() + std::ssize(tokens),
+          .next_position = next_position_.at(state_->length()),
           .adapters = adapters_};
 }
 
-Status TextSequence::check(std::span<const int32_t> tokens, int64_t rows) const {
+Status TextSequence::check(const PromptView& tokens, int64_t rows) const {
   std::lock_guard lock(stepper_.mutex());
   return stepper_.check({.state = state_.get(), .tokens = tokens, .logit_rows = rows});
 }
@@ -85,7 +86,8 @@ StepEntry TextSequence::step_of(const StepEntry& entry, int64_t begin) const {
   int64_t end = std::min(begin + limits.tokens, count);
   if (end > rows_begin) end = std::min(end, std::max(begin, rows_begin) + limits.logit_rows);
   StepEntry step = entry;
-  step.tokens = entry.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  step.tokens = entry.tokens.subview(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  step.next_position += step.tokens.position_after(0) - entry.tokens.position_after(0);
   step.logit_rows = std::max<int64_t>(0, end - std::max(begin, rows_begin));
   return step;
 }
@@ -110,13 +112,16 @@ Status TextSequence::run_steps(const StepEntry& entry, bool may_stop, bool& is_b
     done += std::ssize(step.tokens);
     if (status.ok()) status = after_step(done, {stepper_.logits(), static_cast<size_t>(num_logits)});
   }
-  if (status.ok()) return status;
+  if (status.ok()) {
+    note_appended(entry.tokens);
+    return status;
+  }
   if (before) state_ = std::move(before);
   else state_->truncate(length);
   return status;
 }
 
-Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> logits) {
+Status TextSequence::append(const PromptView& tokens, std::span<float> logits) {
   bool is_broken = false;
   const auto run = [&]() -> Status {
     std::lock_guard lock(stepper_.mutex());
@@ -131,7 +136,7 @@ Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> lo
   return is_broken ? explain_logits(model_) : status;
 }
 
-Status TextSequence::append_in_steps(std::span<const int32_t> tokens, int64_t rows, const OnStep& on_step) {
+Status TextSequence::append_in_steps(const PromptView& tokens, int64_t rows, const OnStep& on_step) {
   if (rows < 0) return invalid_argument("logits of {} rows are asked for", rows);
   std::unique_lock lock(stepper_.mutex());
   std::vector<float> logits;
@@ -150,13 +155,16 @@ Status TextSequence::append_in_steps(std::span<const int32_t> tokens, int64_t ro
 
 int64_t TextSequence::truncate(int64_t length) {
   std::lock_guard lock(stepper_.mutex());
-  return state_->truncate(length);
+  const int64_t left = state_->truncate(length);
+  next_position_.truncate(left);
+  return left;
 }
 
 Result<std::unique_ptr<Sequence>> TextSequence::fork() const {
   auto copy = std::make_unique<TextSequence>(stepper_, model_, adapters_);
   std::lock_guard lock(stepper_.mutex());
   state_->fork_into(*copy->state_);
+  copy->next_position_ = next_position_;
   return std::unique_ptr<Sequence>(std::move(copy));
 }
 
@@ -168,20 +176,22 @@ Status run_batch(Stepper& stepper, const ModelInfo& model, std::span<BatchEntry>
     return invalid_argument("{} sequences are more than the {} of one step; raise max_sequences{}", batch.size(),
                             limits.sequences, limits.sequences == limits.tokens ? " and max_batch_tokens" : "");
   std::vector<StepEntry> entries;
+  std::vector<TextSequence*> sequences;
   std::map<const Sequence*, size_t> first_of;
   int64_t tokens = 0, rows = 0;
   for (size_t i = 0; i < batch.size(); ++i) {
     const auto add = [&]() -> Status {
       if (!batch[i].sequence) return invalid_argument("there is no sequence");
       // The class is final, so a comparison of types says what a dynamic_cast would search for.
-      const Sequence& given = *batch[i].sequence;
-      const auto* sequence = typeid(given) == typeid(TextSequence) ? static_cast<const TextSequence*>(&given) : nullptr;
+      Sequence& given = *batch[i].sequence;
+      auto* const sequence = typeid(given) == typeid(TextSequence) ? static_cast<TextSequence*>(&given) : nullptr;
       if (!sequence || sequence->stepper() != &stepper)
         return invalid_argument("the sequence belongs to another engine");
       if (const auto [at, is_new] = first_of.emplace(batch[i].sequence, i); !is_new)
         return invalid_argument("the sequence is that of entry {}; give its tokens as one entry", at->second);
       REDLINE_ASSIGN(const StepEntry entry, sequence->entry(batch[i].tokens, batch[i].logits));
       entries.push_back(entry);
+      sequences.push_back(sequence);
       return stepper.check(entry);
     };
     REDLINE_TRY(add().within(fmt::format("batch entry {}", i)));
@@ -201,6 +211,7 @@ Status run_batch(Stepper& stepper, const ModelInfo& model, std::span<BatchEntry>
     return explain_logits(model);
   }
   REDLINE_TRY(status);
+  for (size_t i = 0; i < batch.size(); ++i) sequences[i]->note_appended(batch[i].tokens);
   std::vector<const float*> logits;
   logits.reserve(batch.size());
   int64_t largest = 0;

@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "graph/ops/activation.h"
@@ -9,6 +10,7 @@
 #include "graph/ops/kv_append.h"
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
+#include "graph/ops/place_rows.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
@@ -316,7 +318,12 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   const Dim T = Symbol::kTokens;
   DecoderStep step;
   step.tokens = g.input("tokens", DType::kI32, {T}, PortRole::kTokens);
-  step.positions = g.input("positions", DType::kI32, {T}, PortRole::kPositions);
+  // Without embeddings the positions on all axes are equal, so one axis gives the same rope table.
+  RopeTableAttrs rope = c.rope;
+  if (!outputs.takes_embeddings) rope.axes.clear();
+  Shape positions = {T};
+  if (!rope.axes.empty()) positions.push_back(Dim(kRopeAxes));
+  step.positions = g.input("positions", DType::kI32, positions, PortRole::kPositions);
   if (outputs.logits)
     step.logit_rows = g.input("logit_rows", DType::kI32, {Dim(Symbol::kLogitRows)}, PortRole::kLogitRows);
   if (!outputs.hidden.empty())
@@ -324,23 +331,36 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
 
   const Value table = w.take(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size});
   Value x = embedding(g, table, step.tokens);
+  if (c.embedding_scale != 1) x = scale(g, x, {c.embedding_scale});
+  const Shape rows = {Dim(Symbol::kEmbeddingRows), Dim(c.hidden_size)};
+  if (outputs.takes_embeddings) {
+    step.embedding_rows = g.input("embedding_rows", DType::kI32, {rows[0]}, PortRole::kEmbeddingRows);
+    x = place_rows(g, x, g.input("embeddings", DType::kF32, rows, PortRole::kEmbeddings), step.embedding_rows);
+  }
   if (!c.names.positions.empty()) {
     const std::string name = c.names.positions + ".weight";
     const int64_t first = c.names.first_position;
-    const Value rows = first == 0
-                           ? w.take(name, {c.max_positions, c.hidden_size})
-                           : w.take_rows(name, {first + c.max_positions, c.hidden_size}, first, c.max_positions, name);
-    x = add(g, x, embedding(g, rows, step.positions));
+    const Value table_of_positions =
+        first == 0 ? w.take(name, {c.max_positions, c.hidden_size})
+                   : w.take_rows(name, {first + c.max_positions, c.hidden_size}, first, c.max_positions, name);
+    x = add(g, x, embedding(g, table_of_positions, step.positions));
   }
-  if (c.embedding_scale != 1) x = scale(g, x, {c.embedding_scale});
   if (!c.names.embedding_norm.empty()) {
     g.set_scope(c.names.embedding_norm);
     x = norm_by(g, c, x, take_norm(w, c, c.names.embedding_norm, c.hidden_size), c.rms_norm_eps);
   }
   const Value lengths = c.rope.depends_on_length() ? g.input("lengths", DType::kI32, {T}, PortRole::kLengths) : Value{};
-  step.rope = rope_table(g, step.positions, lengths, c.rope);
-  if (c.window_rope) step.window_rope = rope_table(g, step.positions, {}, *c.window_rope);
-  if (c.query_rope) step.query_rope = rope_table(g, step.positions, lengths, *c.query_rope);
+  step.rope = rope_table(g, step.positions, lengths, rope);
+  if (c.window_rope) {
+    RopeTableAttrs window_rope = *c.window_rope;
+    window_rope.axes.assign(rope.axes.empty() ? 0 : window_rope.inverse_frequencies.size(), 0);
+    step.window_rope = rope_table(g, step.positions, {}, std::move(window_rope));
+  }
+  if (c.query_rope) {
+    RopeTableAttrs query_rope = *c.query_rope;
+    query_rope.axes = rope.axes;
+    step.query_rope = rope_table(g, step.positions, lengths, std::move(query_rope));
+  }
   OutputBuilder out(g, w, c, step);
   std::vector<Value> hidden(outputs.hidden.size());
   const auto take_hidden = [&](int64_t layers) {
@@ -353,6 +373,10 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   for (int64_t i = 0; i < c.num_layers; ++i) {
     LayerBuilder builder(g, w, c, step, i);
     x = layer(builder, x);
+    if (outputs.takes_embeddings &&
+        std::find(c.layers_with_rows.begin(), c.layers_with_rows.end(), i) != c.layers_with_rows.end())
+      x = add_rows(g, x, g.input(fmt::format("layer_rows.{}", i), DType::kF32, rows, PortRole::kLayerRows),
+                   step.embedding_rows);
     take_hidden(i + 1);
   }
   for (size_t i = 0; i < hidden.size(); ++i) g.output(hidden_output(i), hidden[i], PortRole::kHidden);

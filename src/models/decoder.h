@@ -49,7 +49,8 @@ struct DecoderConfig {
   float attention_scale = 0;                         ///< factor of q . k; 0 stands for 1 / sqrt(head_dim)
   float logit_scale = 1;                             ///< factor of the logits
   float attention_soft_cap = 0, logit_soft_cap = 0;  ///< soft caps of scores and of logits (ops/soft_cap.h); 0: none
-  bool interleaved_rope = false;  ///< adjacent rows of q and k projections rotate together, as in GGUF's llama
+  std::vector<int64_t> layers_with_rows;  ///< layers after which rows are added to the hidden states, ascending
+  bool interleaved_rope = false;          ///< adjacent rows of q and k projections rotate together, as in GGUF's llama
 };
 
 /// Defaults of config.json keys that differ between families.
@@ -89,13 +90,17 @@ struct HiddenState {
   bool is_normed = false;  ///< the final norm is applied to it
 };
 
-/// The outputs that a decoder's graph declares. Values that no output needs are not computed, and without logits the
-/// weights of the output matrix are not read.
+/// The outputs that a decoder's graph declares, and its input of embeddings. Values that no output needs are not
+/// computed, and without logits the weights of the output matrix are not read.
 struct DecoderOutputs {
   bool logits = true;  ///< "logits" [logit_rows, vocab_size], of the tokens that the input "logit_rows" selects
   /// "hidden.N" [hidden_rows, hidden_size] for each entry N, of the tokens that the input "hidden_rows" selects. Several
   /// are what drafting heads (EAGLE-3, arXiv:2503.01840) and networks that are conditioned on text read.
   std::vector<HiddenState> hidden = {};
+  /// "embeddings" [embedding_rows, hidden_size] replace the token embeddings of the tokens that "embedding_rows"
+  /// selects; "layer_rows.N" are added to their hidden states after the layers DecoderConfig::layers_with_rows.
+  /// Positions then have the axes of DecoderConfig::rope.
+  bool takes_embeddings = false;
 };
 /// Returns the name of the output for DecoderOutputs::hidden[index].
 std::string hidden_output(size_t index);
@@ -104,6 +109,7 @@ std::string hidden_output(size_t index);
 /// hidden_rows if there are such outputs, and "lengths" if rope depends on the length of the sequence.
 struct DecoderStep {
   Value tokens, positions, logit_rows, hidden_rows;
+  Value embedding_rows;                 ///< valid if the graph takes embeddings
   Value rope, window_rope, query_rope;  ///< rope tables of this step
 };
 

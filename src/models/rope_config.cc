@@ -18,7 +18,36 @@ const nlohmann::json* scaling_of(ConfigReader& r) {
   return scaling && !scaling->empty() ? scaling : r.object("rope_parameters");
 }
 
-std::string type_of(ConfigReader& s) { return s.text("rope_type", s.text("type", "default")); }
+std::string type_of(ConfigReader& s) {
+  const std::string type = s.text("rope_type", s.text("type", "default"));
+  return type == "mrope" ? "default" : type;  // it only says that there is a "mrope_section"
+}
+
+/// Sets the axis of each frequency from "mrope_section", if there is one. A fourth number, which GGUF files have, is 0.
+Status read_sections(ConfigReader& s, const nlohmann::json& scaling, RopeTableAttrs& rope) {
+  const auto stated = scaling.find("mrope_section");
+  if (stated == scaling.end() || stated->is_null()) return {};
+  std::vector<size_t> sections;
+  if (stated->is_array())
+    for (const nlohmann::json& size : *stated)
+      if (size.is_number_integer() && size.get<int64_t>() >= 0) sections.push_back(size.get<size_t>());
+  if (sections.size() < kRopeAxes || sections.size() > kRopeAxes + 1 || sections.size() != stated->size())
+    return invalid_argument("config: mrope_section must be a list of {} numbers", kRopeAxes);
+  const size_t half = rope.inverse_frequencies.size();
+  rope.axes.assign(half, 0);
+  if (s.boolean("mrope_interleaved", false)) {
+    // Time, height and width alternate for as long as the sections of height and width last; the rest is time.
+    for (size_t i = 0; i < half; ++i)
+      if (const size_t axis = i % kRopeAxes; i < kRopeAxes * sections[axis]) rope.axes[i] = static_cast<int32_t>(axis);
+    return {};
+  }
+  size_t i = 0;
+  for (size_t axis = 0; axis < kRopeAxes; ++axis)
+    for (size_t n = 0; n < sections[axis] && i < half; ++n) rope.axes[i++] = static_cast<int32_t>(axis);
+  if (const size_t sum = sections[0] + sections[1] + sections[2]; sum != half)
+    return invalid_argument("config: the sections of mrope_section have {} frequencies, rope has {}", sum, half);
+  return {};
+}
 
 // Returns the number of positions before scaling: the key at the top level (Phi-3), else in the scaling object, else
 // the positions of the model.
@@ -172,6 +201,7 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
     return unsupported("config: rope type \"{}\"{}; Redline reads default, linear, dynamic, llama3, longrope and yarn",
                        type, the_nearest(type, "default, linear, dynamic, llama3, longrope, yarn"));
   }
+  if (scaling) REDLINE_TRY(read_sections(s, *scaling, rope));
   // Divisors combine with any scaling, which is proportional to the frequency.
   if (const auto factors = config.find("rope_freq_factors"); factors != config.end()) {
     if (!factors->is_array() || factors->size() != rope.inverse_frequencies.size())

@@ -9,9 +9,14 @@
 
 namespace redline {
 
+/// Axes of the positions where rope has sections (M-RoPE): time, height and width.
+inline constexpr int64_t kRopeAxes = 3;
+
 /// Reads rope_parameters (transformers 5) or rope_theta and rope_scaling (transformers 4) for heads of `head_dim`.
 /// Types: default, linear, dynamic (NTK), llama3, longrope, yarn (Peng et al. 2023, arXiv:2309.00071), and "factors",
-/// made from a GGUF file's rope_freqs tensor: one divisor per frequency in "factors".
+/// made from a GGUF file's rope_freqs tensor: one divisor per frequency in "factors"; and "mrope", which is default.
+/// "mrope_section" gives the numbers of frequencies of time, height and width (Qwen2-VL), one section after the other,
+/// or, with "mrope_interleaved", in turn (Qwen3-VL).
 /// unsupported: another type; invalid_argument: a missing or impossible number.
 Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t head_dim, int64_t max_positions);
 

@@ -161,6 +161,11 @@ int32_t* Executable::input_i32(PortRole role) {
   return port ? input_i32(port->name) : nullptr;
 }
 
+float* Executable::input(PortRole role, size_t number) {
+  const Port* port = find(input_ports_, role, number);
+  return port ? input(port->name) : nullptr;
+}
+
 const float* Executable::output(PortRole role, size_t number) const {
   const Port* port = find(output_ports_, role, number);
   return port ? output(port->name) : nullptr;

@@ -60,6 +60,8 @@ class Executable {
 
   /// Returns the input's memory as input_i32(name) does; nullptr: no input has this role.
   int32_t* input_i32(PortRole role);
+  /// Returns the memory of the input with this role and, of several, this number; nullptr: there is none.
+  float* input(PortRole role, size_t number = 0);
   /// Returns the output with this role and, of several, this number; nullptr: there is none.
   const float* output(PortRole role, size_t number = 0) const;
   bool has_input(PortRole role) const { return find(input_ports_, role, 0) != nullptr; }

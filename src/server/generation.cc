@@ -223,8 +223,7 @@ Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request) {
 }
 
 Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shared_ptr<ServedModel>& model,
-                                               const GenerateRequest& request,
-                                               const std::vector<std::vector<int32_t>>& prompts) {
+                                               const GenerateRequest& request, const std::vector<Prompt>& prompts) {
   BeamSearchRequest search;
   search.beam_width = call.body.value("n", int64_t{1});
   search.length_penalty = call.body.value("length_penalty", 1.0);
@@ -232,7 +231,7 @@ Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shar
   search.ignore_stop_tokens = request.ignore_stop_tokens;
   search.adapters = request.adapters;
   std::vector<BeamSearchRequest> searches;
-  for (const std::vector<int32_t>& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     search.prompt = prompt;
     if (auto begin = model->engine().encode("", true, true); prompt.empty() && begin.ok())
       search.prompt = std::move(begin).value();

@@ -24,8 +24,7 @@ const std::vector<Field>& beam_fields();
 Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request);
 /// Starts searches with n beams for each prompt.
 Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shared_ptr<ServedModel>& model,
-                                               const GenerateRequest& request,
-                                               const std::vector<std::vector<int32_t>>& prompts);
+                                               const GenerateRequest& request, const std::vector<Prompt>& prompts);
 
 /// Reads `logprobs` and `top_logprobs` of a chat. 400: the second without the first.
 std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request);

@@ -114,20 +114,25 @@ Json CompletionLogprobs::take() {
           {"text_offset", std::exchange(places_, Json::array())}};
 }
 
-Json prompt_logprobs_json(const TextEngine& engine, const std::vector<int32_t>& prompt,
-                          const std::vector<TokenScore>& scores, size_t num_top) {
+Json prompt_logprobs_json(const TextEngine& engine, const Prompt& prompt, const std::vector<TokenScore>& scores,
+                          size_t num_top) {
   Json list = Json::array();
   if (!prompt.empty()) list.push_back(nullptr);
   for (size_t i = 0; i < scores.size(); ++i) {
     const auto entry = [&](int32_t token, float logprob, int64_t rank) -> Json {
       return {{"logprob", logprob}, {"rank", rank}, {"decoded_token", token_name(engine, token, false)}};
     };
+    if (!is_token_key(prompt.keys()[i + 1])) {
+      list.push_back(nullptr);
+      continue;
+    }
+    const int32_t token = prompt.tokens()[i + 1];
     Json& map = list.emplace_back(Json::object());
     const TokenScore& score = scores[i];
     const size_t shown = std::min(num_top, score.top.size());
     for (size_t k = 0; k < shown; ++k)
       map[std::to_string(score.top[k].id)] = entry(score.top[k].id, score.top[k].logprob, static_cast<int64_t>(k) + 1);
-    map[std::to_string(prompt[i + 1])] = entry(prompt[i + 1], score.logprob, score.rank);
+    map[std::to_string(token)] = entry(token, score.logprob, score.rank);
   }
   return list;
 }

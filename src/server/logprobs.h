@@ -68,8 +68,9 @@ class CompletionLogprobs {
 };
 
 /// Returns vLLM's prompt_logprobs: null for the first token of the prompt, and for each other an object by token id
-/// with "logprob", "rank" and "decoded_token", of the `num_top` most likely tokens and the token itself.
-Json prompt_logprobs_json(const TextEngine& engine, const std::vector<int32_t>& prompt,
-                          const std::vector<TokenScore>& scores, size_t num_top);
+/// with "logprob", "rank" and "decoded_token", of the `num_top` most likely tokens and the token itself. Null for rows
+/// of embeddings.
+Json prompt_logprobs_json(const TextEngine& engine, const Prompt& prompt, const std::vector<TokenScore>& scores,
+                          size_t num_top);
 
 }  // namespace redline::server

@@ -35,15 +35,17 @@ TokenScore score(std::span<const float> logits, int32_t token, size_t num_top) {
 
 }  // namespace
 
-Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const std::vector<int32_t>& prompt,
-                                             const AdapterWeights& adapters, size_t num_top) {
+Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const Prompt& prompt, const AdapterWeights& adapters,
+                                             size_t num_top) {
   const auto vocab = static_cast<size_t>(engine.info().vocab_size);
   REDLINE_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence(adapters));
   std::vector<TokenScore> scores;
   if (prompt.size() < 2) return scores;
   REDLINE_TRY(sequence->append_in_steps(prompt, std::ssize(prompt), [&](int64_t, std::span<const float> logits) {
     for (; !logits.empty() && scores.size() + 1 < prompt.size(); logits = logits.subspan(vocab))
-      scores.push_back(score(logits.first(vocab), prompt[scores.size() + 1], num_top));
+      scores.push_back(is_token_key(prompt.keys()[scores.size() + 1])
+                           ? score(logits.first(vocab), prompt.tokens()[scores.size() + 1], num_top)
+                           : TokenScore());
     return !HandledRequest::is_abandoned();
   }));
   return scores;

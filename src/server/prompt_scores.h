@@ -13,9 +13,10 @@ struct TokenScore {
   std::vector<TokenLogprob> top;  ///< the most likely tokens at this position, best first
 };
 
-/// Scores each token of the prompt but the first, which nothing predicts. Errors as TextEngine::new_sequence and
+/// Scores each token of the prompt but the first, which nothing predicts. Rows of embeddings have no score: their entry
+/// is empty. Errors as TextEngine::new_sequence and
 /// Sequence::append; cancelled: the client has disconnected.
-Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const std::vector<int32_t>& prompt,
-                                             const AdapterWeights& adapters, size_t num_top);
+Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const Prompt& prompt, const AdapterWeights& adapters,
+                                             size_t num_top);
 
 }  // namespace redline::server

@@ -681,6 +681,125 @@ static void logits(void) {
   free(tokens);
 }
 
+/* Makes spans of `before`, `num_rows` rows of `values` and one token. */
+static redline_prompt_spans* make_spans(const int32_t* before, size_t num_before, const float* values, size_t num_rows,
+                                        int64_t hidden_size) {
+  static const int32_t kAfter = 9;
+  redline_error* error = NULL;
+  redline_prompt_spans* spans = NULL;
+  redline_embedding_rows rows;
+  redline_embedding_rows_init(&rows, sizeof rows);
+  rows.values = values;
+  rows.num_rows = num_rows;
+  rows.hidden_size = hidden_size;
+  OK(redline_prompt_spans_create(&spans, &error));
+  OK(redline_prompt_spans_add_tokens(spans, before, num_before, &error));
+  OK(redline_prompt_spans_add_embeddings(spans, &rows, &error));
+  OK(redline_prompt_spans_add_tokens(spans, &kAfter, 1, &error));
+  CHECK(redline_prompt_spans_length(spans) == num_before + num_rows + 1);
+  return spans;
+}
+
+static void prompt_spans(void) {
+  enum { kVocab = 4096, kBefore = 3, kRows = 40 };
+  static const int32_t tokens[kBefore] = {5, 6, 7};
+  redline_error* error = NULL;
+  redline_model *model = NULL, *plain = open_tales();
+  redline_model_options options;
+  redline_model_info info;
+  redline_prompt_spans *one, *other, *text = NULL;
+  const redline_prompt_spans* list[3];
+  redline_embedding_rows rows;
+  redline_generate_options greedy_options;
+  const redline_generate_options* each;
+  redline_generation* generation = NULL;
+  redline_completion completion;
+  redline_sequence *a = NULL, *b = NULL;
+  redline_span_entry entries[2];
+  float *values, *both = malloc((size_t)2 * kVocab * sizeof *both);
+  int64_t cached[3];
+  size_t i;
+  redline_model_options_init(&options, sizeof options);
+  options.prompt_embeddings = 1;
+  options.dtype = "f32";
+  OK(redline_model_open(tales, &options, &model, &error));
+  info.struct_size = sizeof info;
+  OK(redline_model_get_info(model, &info, &error));
+  values = malloc((size_t)kRows * (size_t)info.hidden_size * sizeof *values);
+  for (i = 0; i < (size_t)kRows * (size_t)info.hidden_size; ++i) values[i] = sinf((float)i) * 0.05f;
+  one = make_spans(tokens, kBefore, values, kRows, info.hidden_size);
+  values[0] = 0.04f;
+  other = make_spans(tokens, kBefore, values, kRows, info.hidden_size);
+
+  /* The same media is shared, another one behind the same tokens is not. */
+  list[0] = list[1] = one;
+  list[2] = other;
+  greedy_options = greedy(model, 4);
+  each = &greedy_options;
+  completion.struct_size = sizeof completion;
+  for (i = 0; i < 3; ++i) {
+    OK(redline_generate_spans(model, &list[i], 1, &each, 1, NULL, NULL, &generation, &error));
+    OK(redline_generation_completion(generation, 0, &completion, &error));
+    CHECK(completion.prompt_tokens == kBefore + kRows + 1);
+    cached[i] = completion.cached_tokens;
+    redline_generation_release(generation);
+  }
+  CHECK(cached[0] == 0 && cached[1] == kBefore + kRows && cached[2] == kBefore);
+  OK(redline_submit_spans(model, list, 3, &each, 1, NULL, NULL, &generation, &error));
+  redline_generation_release(generation);
+
+  /* Sequences: at once, and in a batch. */
+  OK(redline_sequence_open(model, NULL, 0, &a, &error));
+  OK(redline_sequence_open(model, NULL, 0, &b, &error));
+  OK(redline_sequence_append_spans(a, one, 1, both, kVocab, &error));
+  CHECK(redline_sequence_length(a) == kBefore + kRows + 1);
+  memset(entries, 0, sizeof entries);
+  entries[0].sequence = b;
+  entries[0].spans = one;
+  entries[0].logits = both + kVocab;
+  entries[0].num_rows = 1;
+  OK(redline_model_run_batch_spans(model, entries, 1, &error));
+  CHECK(memcmp(both, both + kVocab, kVocab * sizeof *both) == 0);
+  FAILS(redline_model_run_batch_spans(model, entries, 2, &error), REDLINE_INVALID_ARGUMENT, "entries[1]");
+  /* Spans of tokens alone are tokens, also for a model that takes no embeddings. */
+  OK(redline_prompt_spans_create(&text, &error));
+  OK(redline_prompt_spans_add_tokens(text, tokens, kBefore, &error));
+  list[0] = text;
+  OK(redline_generate_spans(plain, list, 1, &each, 1, NULL, NULL, &generation, &error));
+  redline_generation_release(generation);
+
+  FAILS(redline_generate_spans(plain, &list[1], 1, &each, 1, NULL, NULL, &generation, &error), REDLINE_UNSUPPORTED,
+        "prompt_embeddings");
+  CHECK(generation == NULL);
+  list[0] = NULL;
+  FAILS(redline_generate_spans(model, list, 1, &each, 1, NULL, NULL, &generation, &error), REDLINE_INVALID_ARGUMENT,
+        "prompt is NULL");
+  FAILS(redline_sequence_append_spans(a, NULL, 0, NULL, 0, &error), REDLINE_INVALID_ARGUMENT, "spans is NULL");
+  FAILS(redline_prompt_spans_add_tokens(text, NULL, 1, &error), REDLINE_INVALID_ARGUMENT, "tokens is NULL");
+  redline_embedding_rows_init(&rows, sizeof rows);
+  FAILS(redline_prompt_spans_add_embeddings(text, &rows, &error), REDLINE_INVALID_ARGUMENT, "values is NULL");
+  rows.values = values;
+  rows.num_rows = 1;
+  rows.hidden_size = info.hidden_size - 1;
+  OK(redline_prompt_spans_add_embeddings(text, &rows, &error));
+  FAILS(redline_sequence_append_spans(a, text, 0, NULL, 0, &error), REDLINE_INVALID_ARGUMENT, "model's hidden_size");
+  rows.num_axes = 9;
+  FAILS(redline_prompt_spans_add_embeddings(text, &rows, &error), REDLINE_INVALID_ARGUMENT, "on 9 axes");
+  rows.num_axes = 1;
+  values[1] = NAN;
+  FAILS(redline_prompt_spans_add_embeddings(text, &rows, &error), REDLINE_INVALID_ARGUMENT, "NaN");
+  redline_prompt_spans_release(NULL);
+  redline_prompt_spans_release(text);
+  redline_prompt_spans_release(other);
+  redline_prompt_spans_release(one);
+  redline_sequence_release(a);
+  redline_sequence_release(b);
+  redline_model_release(model);
+  redline_model_release(plain);
+  free(values);
+  free(both);
+}
+
 static void adapters(void) {
   redline_error* error = NULL;
   redline_model* model = NULL;
@@ -1348,6 +1467,7 @@ static const struct {
     {"callbacks", callbacks},
     {"references", references},
     {"logits", logits},
+    {"prompt_spans", prompt_spans},
     {"adapters", adapters},
     {"embeddings", embeddings},
     {"several_threads", several_threads},

@@ -174,7 +174,7 @@ TEST(BatchInvariance, GreedyTextsWhateverIsReused) {
     for (size_t i = 0; i < requests.size(); ++i) {
       GenerateRequest& r = requests[i];
       if (i % 2) r.prompt = common;
-      r.prompt.insert(r.prompt.end(), own[i].prompt.begin(), own[i].prompt.end());
+      r.prompt.append_prompt(own[i].prompt);
       r.sampling.temperature = 0;
       r.max_tokens = 24;
       r.num_logprobs = 0;

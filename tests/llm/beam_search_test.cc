@@ -53,7 +53,7 @@ std::vector<BeamSearchText> search_by_hand(TextEngine& engine, const BeamSearchR
   for (int64_t step = 0; step < request.max_tokens; ++step) {
     std::vector<BeamSearchText> next;
     for (const BeamSearchText& beam : beams) {
-      const std::vector<double> logprobs = logprobs_after(engine, request.prompt, beam.tokens);
+      const std::vector<double> logprobs = logprobs_after(engine, request.prompt.tokens(), beam.tokens);
       std::vector<int32_t> order(logprobs.size());
       for (size_t i = 0; i < order.size(); ++i) order[i] = int32_t(i);
       std::stable_sort(order.begin(), order.end(),
@@ -121,9 +121,9 @@ TEST(BeamSearch, FindsTheBestOfAllTexts) {
   request.max_tokens = 2;
   request.ignore_stop_tokens = true;
   std::vector<BeamSearchText> all;
-  const std::vector<double> first = logprobs_after(*engine, request.prompt, {});
+  const std::vector<double> first = logprobs_after(*engine, request.prompt.tokens(), {});
   for (size_t a = 0; a < first.size(); ++a) {
-    const std::vector<double> second = logprobs_after(*engine, request.prompt, {int32_t(a)});
+    const std::vector<double> second = logprobs_after(*engine, request.prompt.tokens(), {int32_t(a)});
     for (size_t b = 0; b < second.size(); ++b) all.push_back({{int32_t(a), int32_t(b)}, first[a] + second[b]});
   }
   std::stable_sort(all.begin(), all.end(),

@@ -246,10 +246,10 @@ TEST(PrefixReuse, ASecondTurnGivesTheSameTextAndComputesItsMessageOnly) {
     const auto known = std::ssize(turn.prompt) - 5;
     EXPECT_EQ(got->cached_tokens, i == 0 ? 0 : known);
     EXPECT_EQ(got->cache_miss, CacheMiss::kNotStored);
-    turn.prompt.insert(turn.prompt.end(), got->tokens.begin(), got->tokens.end());
+    turn.prompt.append(got->tokens);
     for (int32_t id = 0; id < 4; ++id) turn.prompt.push_back(100 + id);
   }
-  turn.prompt.resize(turn.prompt.size() - 44);
+  turn.prompt.truncate(turn.prompt.size() - 44);
   const auto again = engine->generate(turn);
   EXPECT_EQ(again->cached_tokens, std::ssize(turn.prompt) - 1);
   EXPECT_EQ(again->cache_miss, CacheMiss::kNone);
@@ -277,7 +277,7 @@ TEST(PrefixReuse, ARequestStartsFromAnotherThatRuns) {
     return true;
   });
   GenerateRequest third = first;
-  third.prompt.insert(third.prompt.end(), result->tokens.begin(), result->tokens.end());
+  third.prompt.append(result->tokens);
   EXPECT_EQ(second->wait()->cached_tokens, 0);  // no whole page is shared yet
   EXPECT_EQ(engine->generate(third)->cached_tokens, std::ssize(third.prompt) - 1);
 }
@@ -368,7 +368,7 @@ TEST(PrefixReuse, ModelsWithWindowsGoOnFromTheEndOfATurn) {
       ASSERT_TRUE(want.ok() && got.ok()) << model;
       EXPECT_EQ(got->tokens, want->tokens) << model << " turn " << i;
       EXPECT_EQ(got->cached_tokens, i == 0 ? 0 : std::ssize(turn.prompt) - 2) << model;
-      turn.prompt.insert(turn.prompt.end(), got->tokens.begin(), got->tokens.end());
+      turn.prompt.append(got->tokens);
       turn.prompt.push_back(5);
     }
   }
@@ -461,7 +461,7 @@ TEST(Generation, NoDeadlockOfARequestAtAPageBorderAndAPrompt) {
   const auto engine = open_generation(options);
   const auto of_length = [&](size_t length, int64_t max_tokens) {
     GenerateRequest r = generation_request(*engine, kPrompts[0], max_tokens);
-    while (r.prompt.size() < length) r.prompt.push_back(r.prompt[r.prompt.size() % 4]);
+    while (r.prompt.size() < length) r.prompt.push_back(r.prompt.tokens()[r.prompt.size() % 4]);
     return r;
   };
   for (size_t first = 28; first < 34; ++first) {
@@ -482,7 +482,7 @@ TEST(Generation, CancellingTheRunningRequestLetsTheWaitingOneRun) {
   options.cache_tokens = 3 * 32;
   const auto engine = open_generation(options);
   GenerateRequest large = generation_request(*engine, kPrompts[0], 60);
-  while (large.prompt.size() < 60) large.prompt.push_back(large.prompt[1]);
+  while (large.prompt.size() < 60) large.prompt.push_back(large.prompt.tokens()[1]);
   std::shared_ptr<Generation> first, second;
   std::atomic<int> pieces{0};
   first = engine

@@ -1,4 +1,4 @@
-// Pages of the prefix cache on disk.
+// Pages of the prefix cache on disk. (over 600 lines: they share the store with notices and its pages.)
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -12,9 +12,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <thread>
 
+#include "base/hash.h"
 #include "llm/page_store.h"
 #include "llm/prefix_cache.h"
 #include "llm/written_pool.h"
@@ -67,9 +69,9 @@ struct Pages {
   std::vector<const uint8_t*> pointers() const { return {bytes[0].data(), bytes[1].data()}; }
 };
 
-std::vector<int32_t> text_of(int64_t length, int32_t seed) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < length; ++i) tokens.push_back(seed * 1000 + i);
+std::vector<ContentKey> text_of(int64_t length, int32_t seed) {
+  std::vector<ContentKey> tokens;
+  for (int32_t i = 0; i < length; ++i) tokens.push_back(token_key(seed * 1000 + i));
   return tokens;
 }
 
@@ -102,6 +104,52 @@ int64_t bytes_in(const std::string& folder) {
     bytes += int64_t{info.st_blocks} * 512;
   }
   return bytes;
+}
+
+// Pages of tokens have the bytes and the names that they had before there were other contents.
+TEST(PageStore, OnlyPagesWithRowsOfMediaHaveTheNewFormat) {
+  const TemporaryFolder folder;
+  Notices notices;
+  const Pages pages(1);
+  const auto tokens = text_of(32, 1);
+  std::vector<ContentKey> media = tokens, other = tokens;
+  media[5] = kMediaKeyBit | 1;
+  other[5] = kMediaKeyBit | 2;
+  PageOfText of_tokens, of_media, of_other;
+  {
+    const auto store = open_store(folder.path(), notices);
+    of_tokens = store->page({}, "key", tokens);
+    of_media = store->page({}, "key", media);
+    of_other = store->page({}, "key", other);
+    EXPECT_TRUE(store->write(of_tokens, "key", pages.pointers()));
+    EXPECT_TRUE(store->write(of_media, "key", Pages(2).pointers()));
+    store->flush();
+    EXPECT_TRUE(reads(*store, of_media, "key", Pages(2)));
+    EXPECT_FALSE(store->has(of_other.name));
+  }
+  std::vector<int32_t> ids(tokens.begin(), tokens.end());
+  const uint64_t name = hash_bytes(hash_bytes(7, "key", 3), ids.data(), ids.size() * sizeof(int32_t));
+  EXPECT_EQ(of_tokens.name.a, name);
+  std::map<std::string, int> versions;
+  for (const auto& path : pages_in(folder.path())) {
+    std::ifstream file(path, std::ios::binary);
+    std::string magic(8, ' ');
+    file.read(magic.data(), 8);
+    ++versions[magic];
+  }
+  EXPECT_EQ(versions, (std::map<std::string, int>{{"RLPAGES2", 1}, {"RLPAGES3", 1}}));
+  const auto store = open_store(folder.path(), notices);
+  EXPECT_TRUE(reads(*store, of_tokens, "key", pages));
+  EXPECT_TRUE(reads(*store, of_media, "key", Pages(2)));
+  EXPECT_THAT(notices.take(), IsEmpty());
+  // A file of a version that this program does not know is named and removed.
+  for (const auto& path : pages_in(folder.path())) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(7);
+    file.put('9');
+  }
+  EXPECT_EQ(store->groups(of_media, "key"), std::nullopt);
+  EXPECT_THAT(notices.take(), ElementsAre(HasSubstr("version 9 of the format; this program reads 2 and 3")));
 }
 
 TEST(PageStore, PagesAreThereForALaterStoreOfTheSameModel) {
@@ -205,7 +253,7 @@ TEST(PageStore, TheLimitHoldsAndTheLeastRecentlyUsedGoFirst) {
   constexpr int64_t kFour = 5 * 4096 - 1;
   const auto store = open_store(folder.path(), notices, kFour);
   std::vector<PageOfText> all;
-  std::vector<std::vector<int32_t>> texts(7);
+  std::vector<std::vector<ContentKey>> texts(7);
   const auto write = [&](PageStore& to, const PageName& parent = {}) {
     texts[all.size()] = text_of(32, static_cast<int32_t>(all.size()));
     all.push_back(to.page(parent, "", texts[all.size()]));
@@ -350,7 +398,7 @@ std::vector<uint8_t> bytes_of_text(int64_t length) {
   for (int64_t i = 0; i < length; ++i) tokens.push_back(static_cast<uint8_t>(i * 7 % 251));
   return tokens;
 }
-std::vector<int32_t> page_store_ids(const std::vector<uint8_t>& tokens) { return {tokens.begin(), tokens.end()}; }
+std::vector<ContentKey> page_store_ids(const std::vector<uint8_t>& tokens) { return {tokens.begin(), tokens.end()}; }
 
 TEST(PrefixCacheOnDisk, ATextIsKeptWhileItGrowsAsFarAsTheQueueTakesIt) {
   const TemporaryFolder folder;
@@ -526,12 +574,14 @@ TEST(PagesOnDisk, WindowsToo) {
     options.context = 0;
     const std::string path = std::string(REDLINE_GOLDEN_DIR) + "/" + model;
     GenerateRequest r = page_store_request(0, 100);
-    for (int32_t& id : r.prompt) id %= 60;
+    std::vector<int32_t> ids = r.prompt.tokens();
+    for (int32_t& id : ids) id %= 60;
+    r.prompt = std::move(ids);
     r.max_tokens = 2;
     std::vector<int32_t> want;
     {
       const auto engine = open_page_store(options, path);
-      r.prompt.resize(std::min<size_t>(r.prompt.size(), static_cast<size_t>(engine->info().context) - 4));
+      r.prompt.truncate(std::min<size_t>(r.prompt.size(), static_cast<size_t>(engine->info().context) - 4));
       want = engine->generate(r)->tokens;
     }
     const auto got = open_page_store(options, path)->generate(r);

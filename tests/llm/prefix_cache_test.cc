@@ -13,7 +13,7 @@ namespace {
 
 using PrefixCacheTokens = std::vector<uint8_t>;
 
-std::vector<int32_t> prefix_cache_ids(const PrefixCacheTokens& tokens) { return {tokens.begin(), tokens.end()}; }
+std::vector<ContentKey> prefix_cache_ids(const PrefixCacheTokens& tokens) { return {tokens.begin(), tokens.end()}; }
 
 /// PrefixCacheTokens that count from `first`.
 PrefixCacheTokens text(size_t length, uint8_t first = 0) {
@@ -42,7 +42,7 @@ struct Cached : WrittenPool {
   PrefixRestored run(const PrefixCacheTokens& tokens) { return run(tokens, key); }
   /// Gives `state` the state after `tokens`, the last of which is always computed.
   PrefixRestored start(SequenceState& state, const PrefixCacheTokens& tokens, const PrefixKey& with) {
-    const std::vector<int32_t> all = prefix_cache_ids(tokens);
+    const std::vector<ContentKey> all = prefix_cache_ids(tokens);
     const PrefixRestored restored = cache.restore(with, std::span(all).first(all.size() - 1), state);
     EXPECT_EQ(state.length(), restored.length);
     append(state, PrefixCacheTokens(tokens.begin() + restored.length, tokens.end()));
@@ -93,6 +93,22 @@ TEST(PrefixCache, HitOfASecondTurnComputesItsMessageOnly) {
   c.cache.clear();
   EXPECT_EQ(c.used(0), 0);
   EXPECT_EQ(c.cache.num_nodes(), 0);
+}
+
+// Keys decide, not tokens: rows of different media are different, and the same media is shared.
+TEST(PrefixCache, ContentKeysOfMediaAreKeptApart) {
+  Cached c({key_values(1, 16)}, 100);
+  const auto contents = [](ContentKey media) {
+    std::vector<ContentKey> keys(70, 5);
+    std::fill(keys.begin() + 40, keys.begin() + 60, kMediaKeyBit | media);
+    return keys;
+  };
+  SequenceState state(c.pool);
+  c.append(state, text(70));
+  c.cache.store(c.key, contents(1), state, true);
+  EXPECT_EQ(c.cache.find(c.key, contents(1)).length, 70);
+  EXPECT_EQ(c.cache.find(c.key, contents(2)).length, 40);
+  EXPECT_EQ(c.cache.find(c.key, std::vector<ContentKey>(70, 5)).length, 40);
 }
 
 TEST(PrefixCache, SequencesThatRunShareTheirPages) {
@@ -243,7 +259,7 @@ TEST(PrefixCache, AVeryLongTextIsRemovedWithoutRecursion) {
   const int64_t length = (int64_t{1} << 15) * kKvPageTokens;
   ASSERT_TRUE(state.reserve(length).ok());
   state.commit(length);
-  c.cache.store(c.key, std::vector<int32_t>(static_cast<size_t>(length), 7), state, true);
+  c.cache.store(c.key, std::vector<ContentKey>(static_cast<size_t>(length), 7), state, true);
   state.truncate(0);
   EXPECT_EQ(c.pool.num_stored_only(0), 1 << 15);
   c.cache.clear();

@@ -94,11 +94,11 @@ TEST(DeviceEngine, ASecondTurnReusesTheFirst) {
       const GenerateResult got = engines.expect_alike(turn);
       EXPECT_EQ(got.tokens, without.expect_alike(turn).tokens);
       EXPECT_EQ(got.cached_tokens > 0, i > 0) << cache_miss_name(got.cache_miss);
-      turn.prompt.insert(turn.prompt.end(), got.tokens.begin(), got.tokens.end());
+      turn.prompt.append(got.tokens);
       for (const int32_t token : engines.tokens(5, 7 + i)) turn.prompt.push_back(token);
     }
     // Another text after the same beginning, in the middle of a page.
-    turn.prompt.resize(45);
+    turn.prompt.truncate(45);
     for (const int32_t token : engines.tokens(9, 3)) turn.prompt.push_back(token);
     engines.expect_alike(turn);
   }

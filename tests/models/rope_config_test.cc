@@ -122,5 +122,24 @@ TEST(RopeConfig, ContextGrowsWithDynamicScalingOnly) {
   EXPECT_EQ(rope_context(json::parse(R"({"rope_scaling": null})"), 1000), 1000);
 }
 
+// Sections as Qwen2-VL states them, and in turn, as Qwen3-VL does (transformers' apply_interleaved_mrope).
+TEST(RopeConfig, SectionsGiveEachFrequencyItsAxis) {
+  const RopeTableAttrs in_order = read(R"({"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}})", 2048);
+  EXPECT_THAT(in_order.axes, ::testing::ElementsAre(0, 0, 1, 1, 1, 2, 2, 2));
+  EXPECT_EQ(in_order.inverse_frequencies, read("{}", 2048).inverse_frequencies);
+  const RopeTableAttrs in_turn = read(
+      R"({"rope_parameters": {"rope_type": "default", "mrope_section": [4, 2, 2], "mrope_interleaved": true}})", 2048);
+  EXPECT_THAT(in_turn.axes, ::testing::ElementsAre(0, 1, 2, 0, 1, 2, 0, 0));
+  EXPECT_TRUE(read("{}", 2048).axes.empty());
+  const auto message = [](const char* config) {
+    return read_rope_config(json::parse(config), kHeadDim, 2048).status().message();
+  };
+  EXPECT_THAT(message(R"({"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 4]}})"),
+              HasSubstr("have 9 frequencies, rope has 8"));
+  EXPECT_THAT(message(R"({"rope_scaling": {"type": "mrope", "mrope_section": [2, 3]}})"),
+              HasSubstr("a list of 3 numbers"));
+  EXPECT_THAT(message(R"({"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, -3]}})"), HasSubstr("a list of 3"));
+}
+
 }  // namespace
 }  // namespace redline

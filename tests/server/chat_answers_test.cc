@@ -142,7 +142,7 @@ TEST(ChatAnswers, ConversationsOfEveryApiReachTheTemplateAlike) {
   Fake fake("ok");
   const auto rendered = [&](const std::string& path, const Json& body) {
     fake.post(path, body);
-    const auto& tokens = fake.engine->last.prompt;
+    const auto& tokens = fake.engine->last.prompt.tokens();
     const std::string text(tokens.begin(), tokens.end());
     Json messages = Json::parse(text.substr(0, text.find(']', text.rfind("sunny")) + 1));
     for (Json& message : messages)
@@ -481,7 +481,7 @@ TEST(ChatAnswers, ToolsWithoutATemplateAreWritten) {
       const auto answer = fake.app.handle(call);
       (void)body_of(*answer);
       EXPECT_EQ(header_of(*answer, "X-Redline-Ignored"), "");
-      const auto& tokens = fake.engine->last.prompt;
+      const auto& tokens = fake.engine->last.prompt.tokens();
       const std::string prompt(tokens.begin(), tokens.end());
       EXPECT_EQ(prompt.find("<tools>") != std::string::npos, !writes_tools) << prompt;
       EXPECT_NE(prompt.find("weather"), std::string::npos) << prompt;

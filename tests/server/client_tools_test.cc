@@ -42,7 +42,7 @@ struct AgentServer {
     return Json::parse(post(path, body, status));
   }
   /// What the template was given.
-  std::string prompt() const { return {engine->last.prompt.begin(), engine->last.prompt.end()}; }
+  std::string prompt() const { return {engine->last.prompt.tokens().begin(), engine->last.prompt.tokens().end()}; }
 };
 
 const Json kShell = {{"type", "function"},

@@ -44,7 +44,7 @@ struct FieldServer {
   }
   std::string param_of(const Json& with) { return chat(with, 400)["error"].value("param", Json()).dump(); }
   /// The prompt ends with the variables of the template.
-  std::string prompt() const { return {engine->last.prompt.begin(), engine->last.prompt.end()}; }
+  std::string prompt() const { return {engine->last.prompt.tokens().begin(), engine->last.prompt.tokens().end()}; }
   bool prompt_has(const std::string& text) const { return prompt().find(text) != std::string::npos; }
 };
 
@@ -510,7 +510,7 @@ TEST(FillIn, PromptsHaveTheMarkersOfTheFamily) {
                           {"input_suffix", "b"},
                           {"prompt", "c"},
                           {"input_extra", {{{"filename", "f"}, {"text", "t"}}}}});
-  const std::vector<int32_t>& prompt = server.engine->last.prompt;
+  const std::vector<int32_t>& prompt = server.engine->last.prompt.tokens();
   EXPECT_EQ(prompt.front(), kRepository);
   EXPECT_EQ(std::count(prompt.begin(), prompt.end(), kFile), 2);
   EXPECT_EQ(prompt.back(), 'c');
@@ -533,7 +533,7 @@ TEST(FillIn, TheTokensThatAFileNamesGoFirst) {
   unknown_names.engine->fill_in.file = 205;
   unknown_names.post(
       "/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}, {"input_extra", {{{"filename", "f"}, {"text", "t"}}}}});
-  const std::vector<int32_t>& with_files = unknown_names.engine->last.prompt;
+  const std::vector<int32_t>& with_files = unknown_names.engine->last.prompt.tokens();
   EXPECT_EQ(with_files.front(), 204);
   EXPECT_EQ(std::count(with_files.begin(), with_files.end(), 205), 2);
   // The names say another thing, and have no effect.

@@ -81,7 +81,7 @@ const Schema completions_answer_schema{"Completion",
                                         {"choices", kArray, "", {.required = true, .items = &completions_choice_item}},
                                         {"usage", kObject, "", {.object = &usage_schema}}}};
 
-struct Prompt {
+struct PromptText {
   std::vector<int32_t> tokens;
   std::string echo;
   CompletionLogprobs logprobs = {};  // of the echo
@@ -91,8 +91,8 @@ struct Prompt {
 
 class CompletionAnswer final : public GenerationAnswer {
  public:
-  CompletionAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, std::vector<Prompt> prompts,
-                   std::vector<std::string> stop, size_t n)
+  CompletionAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices,
+                   std::vector<PromptText> prompts, std::vector<std::string> stop, size_t n)
       : GenerationAnswer(call, choice, std::move(choices), call.body.value("stream", false)),
         prompts_(std::move(prompts)), stop_(std::move(stop)), best_of_(this->choices().size() / prompts_.size()), n_(n),
         has_logprobs_(call.body.contains("logprobs")),
@@ -131,7 +131,7 @@ class CompletionAnswer final : public GenerationAnswer {
                  {"finish_reason", p.finish.empty() ? Json(nullptr) : Json(p.finish)}};
     if (!p.stop_reason.empty()) json["stop_reason"] = p.stop_reason;
     const bool is_first = !std::exchange(p.has_sent_prompt_ids, true);
-    const Prompt& prompt = prompts_[i / best_of_];
+    const PromptText& prompt = prompts_[i / best_of_];
     if (fields_.returns_ids) {
       json["token_ids"] = std::exchange(p.token_ids, Json::array());
       if (is_first) json["prompt_token_ids"] = prompt.tokens;
@@ -148,7 +148,7 @@ class CompletionAnswer final : public GenerationAnswer {
 
   void begin(std::string& out) override {
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const Prompt& prompt = prompts_[i / best_of_];
+      const PromptText& prompt = prompts_[i / best_of_];
       parts_[i].text = prompt.echo;
       parts_[i].logprobs = prompt.logprobs;
       parts_[i].chars = prompt.chars;
@@ -219,7 +219,7 @@ class CompletionAnswer final : public GenerationAnswer {
     return choices;
   }
 
-  const std::vector<Prompt> prompts_;
+  const std::vector<PromptText> prompts_;
   const std::vector<std::string> stop_;
   const size_t best_of_, n_;  ///< texts per prompt that are generated, and that are answered
   const bool has_logprobs_, includes_stop_;
@@ -232,10 +232,11 @@ class CompletionAnswer final : public GenerationAnswer {
 };
 
 /// The prompts as token ids.
-Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engine, std::vector<int32_t>& stop_tokens) {
+Outcome<std::vector<PromptText>> prompts_of(const Call& call, const TextEngine& engine,
+                                            std::vector<int32_t>& stop_tokens) {
   const std::string suffix = call.body.value("suffix", std::string());
   const bool adds_special = call.body.value("add_special_tokens", true);
-  std::vector<Prompt> prompts;
+  std::vector<PromptText> prompts;
   const auto add_text = [&](const Json& text, const std::string& path) -> std::optional<ApiError> {
     const auto& string = text.get_ref<const std::string&>();
     if (!suffix.empty()) {
@@ -252,7 +253,7 @@ Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engi
   };
   const auto add_tokens = [&](const Json& list, const std::string& path) -> std::optional<ApiError> {
     if (!suffix.empty()) return bad_request("suffix", "suffix needs a prompt that is a text", "unsupported_value");
-    Prompt prompt;
+    PromptText prompt;
     for (size_t i = 0; i < list.size(); ++i) {
       const auto id = list[i].is_number_integer() ? list[i].get<int64_t>() : -1;
       if (id < 0 || id >= engine.info().vocab_size)
@@ -289,7 +290,7 @@ Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engi
 
 /// The log probabilities of the prompt itself, as `echo` and prompt_logprobs ask for them.
 std::optional<ApiError> score(const Call& call, const ModelChoice& choice, const AdapterWeights& adapters,
-                              Prompt& prompt) {
+                              PromptText& prompt) {
   TextEngine& engine = choice.model->engine();
   const TokenFields fields(call.body);
   const bool has_logprobs = call.body.value("echo", false) && call.body.contains("logprobs");
@@ -320,7 +321,7 @@ AnswerOr post_completions(Call& call) {
   request.num_logprobs = body.value("logprobs", -1);
   SERVER_ASSIGN(const bool searches, asks_for_beams(call, request));
   std::vector<int32_t> stop_tokens;
-  SERVER_ASSIGN(std::vector<Prompt> prompts, prompts_of(call, choice.model->engine(), stop_tokens));
+  SERVER_ASSIGN(std::vector<PromptText> prompts, prompts_of(call, choice.model->engine(), stop_tokens));
   request.stop_tokens.insert(request.stop_tokens.end(), stop_tokens.begin(), stop_tokens.end());
   const auto n = body.value("n", size_t{1}), best_of = body.value("best_of", n);
   if (best_of < n)
@@ -338,7 +339,7 @@ AnswerOr post_completions(Call& call) {
   const bool echoes = body.value("echo", false);
   std::vector<GenerateRequest> requests;
   const std::vector<std::string> stop = request.stop;
-  for (Prompt& prompt : prompts) {
+  for (PromptText& prompt : prompts) {
     if (auto error = check_context(choice.model->info(), std::ssize(prompt.tokens), "prompt")) return *error;
     if (!echoes) prompt.echo.clear();
     if (auto error = score(call, choice, request.adapters, prompt)) return *error;
@@ -350,9 +351,9 @@ AnswerOr post_completions(Call& call) {
   }
   const auto begin = [&] {
     if (!searches) return start_choices(call, choice.model, requests);
-    std::vector<std::vector<int32_t>> texts;
+    std::vector<Prompt> texts;
     texts.reserve(prompts.size());
-    for (const Prompt& prompt : prompts) texts.push_back(prompt.tokens);
+    for (const PromptText& prompt : prompts) texts.emplace_back(prompt.tokens);
     return start_search(call, choice.model, request, texts);
   };
   SERVER_ASSIGN(auto choices, begin());

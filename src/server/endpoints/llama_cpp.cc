@@ -246,7 +246,7 @@ class LlamaAnswer final : public GenerationAnswer {
     const std::string word = matched_stop(engine(), r, request.stop);
     if (includes_stop_) p.text += word;
     const char* type = r.reason != FinishReason::kStop ? "limit" : word.empty() ? "eos" : "word";
-    const auto prompt = engine().decode(request.prompt, true);
+    const auto prompt = engine().decode(request.prompt.tokens(), true);
     Json json = {{"index", choice},
                  {"content", p.text},
                  {"tokens", streams() ? Json::array() : p.tokens},

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from redline.image import (Image, ImagePipeline, ImageResult, PromptEmbeds, StepCacheRule, StepProgress,
                                step_cache_rules)
     from redline.model import Model
+    from redline.prompt import EmbeddingRows, Prompt
     from redline.results import ChatChunk, ChatCompletion, Chunk, Completion, Timings, TokenLogprob, ToolCall, Usage
     from redline.runtime import Runtime
     from redline.sampling import SamplingOptions
@@ -36,7 +37,7 @@ _HOMES = {
     "AsyncStream": "_generation", "Stream": "_generation", "BenchResult": "_bench", "bench": "_bench", "Device": "_devices",
     "devices": "_devices", "EmbeddingModel": "embedding", "RankedDocument": "embedding", "Image": "image",
     "ImagePipeline": "image", "ImageResult": "image", "PromptEmbeds": "image", "StepProgress": "image", "StepCacheRule": "image",
-    "step_cache_rules": "image", "Model": "model",
+    "step_cache_rules": "image", "Model": "model", "EmbeddingRows": "prompt", "Prompt": "prompt",
     "ChatChunk": "results", "ChatCompletion": "results", "Chunk": "results", "Completion": "results", "Timings": "results", "TokenLogprob": "results",
     "ToolCall": "results", "Usage": "results", "Runtime": "runtime", "SamplingOptions": "sampling",
     "TokenSequence": "sequence", "Tokenizer": "tokenizer",
@@ -44,8 +45,8 @@ _HOMES = {
 
 __all__ = [
     "AsyncStream", "BenchResult", "Cancelled", "ChatChunk", "ChatCompletion", "Chunk", "ClosedError", "Completion", "Device",
-    "EmbeddingModel", "Error", "FileError", "Image", "ImagePipeline", "ImageResult", "InternalError", "InvalidArgument", "Model",
-    "NotFound", "OutOfMemory", "PromptEmbeds", "RankedDocument", "Runtime", "SamplingOptions", "StepCacheRule", "StepProgress", "Stream",
+    "EmbeddingModel", "EmbeddingRows", "Error", "FileError", "Image", "ImagePipeline", "ImageResult", "InternalError", "InvalidArgument", "Model",
+    "NotFound", "OutOfMemory", "Prompt", "PromptEmbeds", "RankedDocument", "Runtime", "SamplingOptions", "StepCacheRule", "StepProgress", "Stream",
     "Timings", "TokenLogprob", "TokenSequence", "Tokenizer", "ToolCall", "Unsupported", "Usage", "bench", "devices",
     "step_cache_rules",
 ]

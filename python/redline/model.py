@@ -15,6 +15,7 @@ from redline._native import Closable
 from redline._options import assign_options
 from redline._progress import is_wanted
 from redline.errors import InvalidArgument, Unsupported
+from redline.prompt import Prompt
 from redline.results import ChatChunk, ChatCompletion, Chunk, Completion
 from redline.sampling import SamplingOptions, check_names, generate_options, weight_list
 from redline.tokenizer import Tokenizer, check_messages, check_tools, json_text, render_chat
@@ -36,7 +37,7 @@ Message = Mapping[str, Any]
 
 _OPTIONS = ("threads", "device", "dtype", "context", "max_batch_tokens", "max_sequences", "max_prefill_tokens", "max_slowdown",
             "cache_tokens", "cache_memory", "prefix_cache", "cache_folder", "cache_folder_bytes", "batch_invariant",
-            "use_interpreter", "trace_file", "chat_template", "max_adapter_rank", "gpu_layers")
+            "use_interpreter", "trace_file", "chat_template", "max_adapter_rank", "gpu_layers", "prompt_embeddings")
 
 
 def is_messages(value: Any) -> bool:
@@ -45,7 +46,7 @@ def is_messages(value: Any) -> bool:
 
 def is_batch(prompt: Any) -> bool:
     """Whether this is a list of prompts, not one prompt."""
-    if isinstance(prompt, str):
+    if isinstance(prompt, (str, Prompt)):
         return False
     if is_array(prompt):
         return as_numpy("prompt", prompt).ndim == 2
@@ -54,11 +55,22 @@ def is_batch(prompt: Any) -> bool:
                               f"{kind_of(prompt)}")
     if not prompt:
         return True
-    return isinstance(prompt[0], (str, list, tuple)) or (is_array(prompt[0]) and prompt[0].ndim > 0)
+    return isinstance(prompt[0], (str, list, tuple, Prompt)) or (is_array(prompt[0]) and prompt[0].ndim > 0)
+
+
+def spans_of(model: _redline.Model, prompt: Any, parse_special: bool) -> _redline.PromptSpans:
+    """A prompt of a _Job as spans."""
+    if isinstance(prompt, _redline.PromptSpans):
+        return prompt
+    ids = token_ids("prompt", model.encode(prompt, parse_special, True)) if isinstance(prompt, bytes) else prompt
+    spans = _redline.new_prompt_spans()
+    spans.add_tokens(ids)
+    return spans
 
 
 class _Job:
-    """Prompts in the form of the extension module: each text as UTF-8, each list of ids as dense int32, `n` times."""
+    """Prompts in the form of the extension module: each text as UTF-8, each list of ids as dense int32, `n` times. If there are
+    prompts of spans, all are spans."""
 
     def __init__(self, model: _redline.Model, prompts: Sequence[Any], n: int, tools: Any, variables: Any, tool_choice: str) -> None:
         self.prompts: list[Any] = []
@@ -73,8 +85,12 @@ class _Job:
                 data = utf8(name, prompt, may_have_zero=True)
                 self.rendered.append(data)
                 self.prompts += [data] * n
+            elif isinstance(prompt, Prompt):
+                self.prompts += [prompt._spans] * n
             else:
                 self.prompts += [token_ids(name, prompt)] * n
+        if any(isinstance(prompt, Prompt) for prompt in prompts):
+            self.prompts = [spans_of(model, prompt, self.has_messages) for prompt in self.prompts]
 
 
 class Model(Closable["_redline.Model"]):
@@ -103,7 +119,8 @@ class Model(Closable["_redline.Model"]):
     step), ``max_prefill_tokens``, ``max_slowdown``, ``cache_tokens``, ``cache_memory`` (bytes), ``prefix_cache`` (True),
     ``cache_folder``, ``cache_folder_bytes``, ``batch_invariant``, ``use_interpreter``, ``trace_file``, ``chat_template`` (a file
     or a built-in name), ``adapters`` (LoRA: a path, a list of paths, or a dict of name to path or (path, weight)),
-    ``max_adapter_rank``, ``runtime`` (shared with other models).
+    ``max_adapter_rank``, ``prompt_embeddings`` (prompts may have rows of embeddings: Prompt), ``runtime`` (shared with other
+    models).
 
     NotFound: no such file. Unsupported: a family or a weight format that the engine does not have. InvalidArgument: a value that
     cannot be used. TypeError: an unknown option.
@@ -222,8 +239,8 @@ class Model(Closable["_redline.Model"]):
                  **sampling: Unpack[SamplingOptions]) -> Stream[Chunk, Completion]: ...
 
     def generate(self, prompt: Any, *, stream: bool = False, progress: bool | None = None, **sampling: Any) -> Any:
-        """Continues a prompt: text, token ids (a list or an integer array [tokens]), or a list of messages, which is rendered with
-        the chat template. A list of prompts runs as one batch.
+        """Continues a prompt: text, token ids (a list or an integer array [tokens]), a list of messages, which is rendered with
+        the chat template, or a Prompt of tokens and rows of embeddings. A list of prompts runs as one batch.
 
         Returns a Completion, or a list of them for a list of prompts; with ``n`` above 1 a list of n for one prompt, and a list of
         such lists for several. ``stream=True`` returns a Stream of chunks instead. ``progress``: a bar of finished texts on standard
@@ -373,12 +390,15 @@ class Model(Closable["_redline.Model"]):
     def logits(self, prompt: Any, *, all: bool = False, adapters: Any = None) -> NDArray[np.float32]:
         """Logits after the last token, float32 [vocab_size]; with ``all``, after each token, [tokens, vocab_size].
 
-        ``prompt``: text, or token ids as a list or an integer array [tokens]; the engine writes into the array that is returned.
+        ``prompt``: text, token ids as a list or an integer array [tokens], or a Prompt; the engine writes into the array that is returned.
         InvalidArgument: no tokens, an id outside the vocabulary, more tokens than the context holds.
         """
         import numpy as np
 
         model = self._use()
+        if isinstance(prompt, Prompt):
+            found = self.new_sequence(adapters).append(prompt, rows=len(prompt) if all else 1)
+            return found.reshape(-1, self._vocab_size) if all else found
         ids = token_ids("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         result = np.empty((len(ids) if all else 1, self._vocab_size), np.float32)
         options = _redline.LogitsOptions()

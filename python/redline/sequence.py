@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from redline import _redline
 from redline._convert import integer, token_ids as ids_of
+from redline.prompt import Prompt
 from redline.sampling import weight_list
 
 if TYPE_CHECKING:
@@ -47,12 +48,15 @@ class TokenSequence:
         return len(self._use())
 
     def append(self, token_ids: Any, *, rows: int = 1) -> NDArray[np.float32]:
-        """Appends tokens; the logits after the last one, [vocab_size], or, for ``rows`` other than 1, after the last ``rows`` of
+        """Appends tokens, or a Prompt; the logits after the last one, [vocab_size], or, for ``rows`` other than 1, after the last ``rows`` of
         them, [rows, vocab_size]. On error the sequence is unchanged."""
         import numpy as np
 
         result = np.empty((integer("rows", rows), self._vocab_size), np.float32)
-        self._use().append(ids_of("token_ids", token_ids), result)
+        if isinstance(token_ids, Prompt):
+            self._use().append_spans(token_ids._spans, result)
+        else:
+            self._use().append(ids_of("token_ids", token_ids), result)
         return result[0] if rows == 1 else result
 
     def truncate(self, length: int) -> int:

@@ -20,6 +20,7 @@
 // Types in signatures. Token ids are arrays of NumPy or array.array.
 #define REDLINE_FLOATS "numpy.typing.NDArray[numpy.float32]"
 #define REDLINE_PIXELS "numpy.typing.NDArray[numpy.uint8]"
+#define REDLINE_POSITIONS "numpy.typing.NDArray[numpy.int32]"
 #define REDLINE_TOKENS "numpy.typing.NDArray[numpy.int32] | array.array[int]"
 
 namespace redline::python {
@@ -95,6 +96,7 @@ class Handle {
 
 struct Runtime : Handle<redline_runtime, redline_runtime_release> {};
 struct Model : Handle<redline_model, redline_model_release> {};
+struct PromptSpans : Handle<redline_prompt_spans, redline_prompt_spans_release> {};
 struct ImagePipeline : Handle<redline_image_pipeline, redline_image_pipeline_release> {};
 
 /// Converts text of the engine; bytes that are not UTF-8 become U+FFFD.
@@ -120,6 +122,10 @@ inline const char* c_str(const OptionalText& text) { return text ? text->data : 
 
 /// Token ids of NumPy, array.array or any other object with the buffer protocol.
 using Tokens = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+/// Rows of embeddings, their positions by axis, and rows by layer.
+using EmbeddingValues = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Positions = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using LayerRows = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 /// Memory that the engine writes to.
 using Rows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<nb::numpy, float>;

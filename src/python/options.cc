@@ -279,7 +279,8 @@ constexpr Field kModelFields[] = {F(runtime),
                                   F(chat_template),
                                   REDLINE_LIST(redline_model_options, adapters, num_adapters),
                                   F(max_adapter_rank),
-                                  F(gpu_layers)};
+                                  F(gpu_layers),
+                                  F(prompt_embeddings)};
 #undef F
 
 #define F(name) REDLINE_FIELD(redline_generate_options, name)

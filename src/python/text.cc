@@ -104,9 +104,50 @@ nb::list encode(const Model& self, Text text, bool parse_special, bool add_bos) 
   return found;
 }
 
+PromptSpans new_prompt_spans() {
+  PromptSpans spans;
+  call([&](redline_error** error) { return redline_prompt_spans_create(spans.out(), error); });
+  return spans;
+}
+
+void add_embeddings(const PromptSpans& self, const EmbeddingValues& values, uint64_t media_hash, int64_t media_offset,
+                    int32_t placeholder, const std::optional<Positions>& positions,
+                    const std::optional<LayerRows>& layer_rows) {
+  redline_embedding_rows rows = {};
+  redline_embedding_rows_init(&rows, sizeof rows);
+  rows.values = values.data();
+  rows.num_rows = values.shape(0);
+  rows.hidden_size = static_cast<int64_t>(values.shape(1));
+  rows.media_hash = media_hash;
+  rows.media_offset = media_offset;
+  rows.placeholder = placeholder;
+  if (positions) {
+    if (positions->shape(0) != values.shape(0))
+      raise(REDLINE_INVALID_ARGUMENT, "positions: one row for each of values");
+    rows.positions = positions->data();
+    rows.num_axes = static_cast<int32_t>(positions->shape(1));
+  }
+  if (layer_rows) {
+    if (layer_rows->shape(1) != values.shape(0) || layer_rows->shape(2) != values.shape(1))
+      raise(REDLINE_INVALID_ARGUMENT, "layer_rows: the shape must be [layers, rows, hidden_size]");
+    rows.layer_rows = layer_rows->data();
+    rows.num_layer_rows = layer_rows->shape(0);
+  }
+  call([&](redline_error** error) { return redline_prompt_spans_add_embeddings(self.get(), &rows, error); });
+}
+
+/// Prompts as spans, if they are given so: all or none.
+std::vector<const redline_prompt_spans*> spans_of(const nb::list& prompts) {
+  std::vector<const redline_prompt_spans*> spans;
+  if (prompts.size() == 0 || !nb::isinstance<PromptSpans>(prompts[0])) return spans;
+  for (nb::handle prompt : prompts) spans.push_back(nb::cast<const PromptSpans&>(prompt).get());
+  return spans;
+}
+
 std::unique_ptr<Generation> submit(const Model& self, const nb::list& prompts, const nb::list& options,
                                    nb::object on_piece) {
-  const Prompts given(prompts);
+  const std::vector<const redline_prompt_spans*> spans = spans_of(prompts);
+  const Prompts given(spans.empty() ? prompts : nb::list());
   std::vector<const redline_generate_options*> each;
   each.reserve(options.size());
   for (nb::handle item : options) each.push_back(&nb::cast<const GenerateOptions&>(item).value);
@@ -114,9 +155,12 @@ std::unique_ptr<Generation> submit(const Model& self, const nb::list& prompts, c
   const bool calls_back = !on_piece.is_none();
   generation->on_piece = std::move(on_piece);
   call([&](redline_error** error) {
-    return redline_submit(self.get(), given.data(), given.size(), each.data(), each.size(),
-                          calls_back ? Generation::receive : nullptr, generation.get(), generation->handle.out(),
-                          error);
+    const redline_on_piece receive = calls_back ? Generation::receive : nullptr;
+    if (!spans.empty())
+      return redline_submit_spans(self.get(), spans.data(), spans.size(), each.data(), each.size(), receive,
+                                  generation.get(), generation->handle.out(), error);
+    return redline_submit(self.get(), given.data(), given.size(), each.data(), each.size(), receive, generation.get(),
+                          generation->handle.out(), error);
   });
   return generation;
 }
@@ -194,6 +238,23 @@ void add_text(nb::module_& m, nb::class_<Model>& model) {
           },
           nb::arg("text"), nb::arg("is_last"));
 
+  nb::class_<PromptSpans>(m, "PromptSpans")
+      .def("__len__", [](const PromptSpans& self) { return redline_prompt_spans_length(self.get()); })
+      .def(
+          "add_tokens",
+          [](const PromptSpans& self, const Tokens& tokens) {
+            call([&](redline_error** error) {
+              return redline_prompt_spans_add_tokens(self.get(), tokens.data(), tokens.size(), error);
+            });
+          },
+          nb::sig("def add_tokens(self, tokens: " REDLINE_TOKENS ", /) -> None"))
+      .def("add_embeddings", add_embeddings, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+           nb::arg().none(),
+           nb::sig("def add_embeddings(self, values: " REDLINE_FLOATS ", media_hash: int, media_offset: int, "
+                   "placeholder: int, positions: " REDLINE_POSITIONS " | None, layer_rows: " REDLINE_FLOATS
+                   " | None, /) -> None"));
+  m.def("new_prompt_spans", new_prompt_spans);
+
   nb::class_<Sequence>(m, "TokenSequence")
       .def("__len__", [](const Sequence& self) { return redline_sequence_length(self.get()); })
       .def(
@@ -206,6 +267,16 @@ void add_text(nb::module_& m, nb::class_<Model>& model) {
             });
           },
           nb::sig("def append(self, tokens: " REDLINE_TOKENS ", logits: " REDLINE_FLOATS ", /) -> None"))
+      .def(
+          "append_spans",
+          [](const Sequence& self, const PromptSpans& spans, const Rows& logits) {
+            const size_t rows = logits.shape(0);
+            call([&](redline_error** error) {
+              return redline_sequence_append_spans(self.get(), spans.get(), rows, rows == 0 ? nullptr : logits.data(),
+                                                   logits.size(), error);
+            });
+          },
+          nb::sig("def append_spans(self, spans: PromptSpans, logits: " REDLINE_FLOATS ", /) -> None"))
       .def(
           "truncate",
           [](const Sequence& self, int64_t length) {
@@ -274,7 +345,8 @@ void add_text(nb::module_& m, nb::class_<Model>& model) {
           },
           nb::arg("name"))
       .def("submit", submit, nb::arg(), nb::arg(), nb::arg().none(),
-           nb::sig("def submit(self, prompts: list[bytes | " REDLINE_TOKENS "], options: list[GenerateOptions], "
+           nb::sig("def submit(self, prompts: list[bytes | " REDLINE_TOKENS
+                   "] | list[PromptSpans], options: list[GenerateOptions], "
                    "on_piece: collections.abc.Callable[[Piece], bool] | None, /) -> Generation"))
       .def(
           "logits",

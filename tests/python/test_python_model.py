@@ -255,6 +255,58 @@ def test_sequences(model):
         pickle.dumps(sequence)
 
 
+def embedding_table(folder):
+    """The embeddings of a folder's tokens: its safetensors file has them in bfloat16."""
+    data = (folder / "model.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    entry = json.loads(data[8 : 8 + length])["model.embed_tokens.weight"]
+    assert entry["dtype"] == "BF16"
+    begin, end = (8 + length + offset for offset in entry["data_offsets"])
+    bits = np.frombuffer(data[begin:end], np.uint16).astype(np.uint32) << 16
+    return bits.view(np.float32).reshape(entry["shape"])
+
+
+def test_prompts_of_tokens_and_embeddings(root):
+    folder = root / "assets/redline-tales"
+    table = embedding_table(folder)
+    with redline.Model(folder, dtype="f32", threads=2, prompt_embeddings=True) as model:
+        ids = model.tokenizer.encode("Once upon a time there was a dog")
+        prompt = redline.Prompt([ids[:2], table[ids[2:5]], np.array(ids[5:])])
+        assert len(prompt) == len(ids)
+        np.testing.assert_array_equal(model.logits(prompt, all=True), model.logits(ids, all=True))
+        np.testing.assert_array_equal(model.logits(prompt), model.logits(ids))
+        expected = greedy(model, ids).token_ids
+        assert greedy(model, prompt).token_ids == expected
+        batch = greedy(model, [prompt, "Once upon a time there was a dog", ids])
+        assert [c.token_ids for c in batch] == [expected] * 3
+        sequence = model.new_sequence()
+        sequence.append(prompt, rows=0)
+        assert len(sequence) == len(ids)
+
+        def image(seed, **named):
+            rows = np.random.default_rng(seed).normal(0, 0.05, (40, table.shape[1])).astype(np.float32)
+            return redline.Prompt([ids[:3], redline.EmbeddingRows(rows, **named), [7]])
+
+        assert greedy(model, image(1)).usage.cached_tokens == 3
+        assert greedy(model, image(1)).usage.cached_tokens == 43
+        assert greedy(model, image(2)).usage.cached_tokens == 3  # other rows at the same placeholders
+        greedy(model, image(1, media_hash=5))
+        assert greedy(model, image(1, media_hash=5)).usage.cached_tokens == 43
+        positions = np.zeros((40, 3), np.int32)
+        with pytest.raises(redline.InvalidArgument, match="positions on 3 axes; the model's positions have 1"):
+            greedy(model, image(1, positions=positions))
+        with pytest.raises(redline.InvalidArgument, match=r"layer_rows"):
+            image(1, layer_rows=np.zeros((2, 3, 4), np.float32))
+        with pytest.raises(redline.InvalidArgument, match=r"rows of 255 numbers; the model's hidden_size is 256"):
+            model.logits(redline.Prompt([table[:4, :255]]))
+        with pytest.raises(redline.InvalidArgument, match="NaN"):
+            redline.Prompt([np.full((2, 256), np.nan, np.float32)])
+        with pytest.raises(redline.InvalidArgument, match="spans"):
+            redline.Prompt("a text")
+    with redline.Model(folder) as plain, pytest.raises(redline.Unsupported, match="prompt_embeddings"):
+        plain.generate(prompt)
+
+
 def test_tokenizer(model):
     tokenizer = model.tokenizer
     assert len(tokenizer) == tokenizer.vocab_size == model.vocab_size

@@ -1,4 +1,6 @@
 // GPT-Neo: learned positions, layer norms, unscaled scores, and windows in some layers (Black et al. 2021).
+#include <algorithm>
+
 #include "graph/ops/add.h"
 #include "models/llama.h"
 
@@ -19,7 +21,8 @@ Result<std::vector<std::string>> read_attention_kinds(const nlohmann::json& conf
     for (const auto& entry : *types) {
       if (!entry.is_array() || entry.size() != 2 || !entry[0].is_array() || !entry[1].is_number_integer())
         return invalid_argument("config: attention_types must list pairs of kinds and a number");
-      for (int64_t i = 0; i < entry[1].get<int64_t>() && std::ssize(kinds) < num_layers; ++i) add_kinds(entry[0]);
+      // A repetition adds a layer at least, so more of them than layers change nothing.
+      for (int64_t i = 0; i < std::min(entry[1].get<int64_t>(), num_layers); ++i) add_kinds(entry[0]);
     }
   } else {
     for (int64_t i = 0; i < num_layers; ++i) kinds.emplace_back(i % 2 == 0 ? "global" : "local");

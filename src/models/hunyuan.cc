@@ -21,11 +21,11 @@ SelfAttention attention_of_hunyuan(bool bias) {
 /// Returns the config with "alpha" of its rope settings in the base: theta alpha^(d / (d - 2)) for heads of d elements.
 nlohmann::json hunyuan_common_config(const nlohmann::json& own) {
   nlohmann::json config = own;
-  const int64_t heads = own.value("num_attention_heads", int64_t{0}), width = own.value("hidden_size", int64_t{0});
-  const auto stated = own.find("head_dim");
-  const int64_t d = stated != own.end() && stated->is_number_integer() ? stated->get<int64_t>()
-                    : heads > 0                                        ? width / heads
-                                                                       : 0;
+  // The reader of the config reports malformed numbers.
+  ConfigReader r(own);
+  const int64_t heads = r.integer("num_attention_heads", 1, 1 << 20, 1),
+                d = r.integer("head_dim", 1, 1 << 20, r.integer("hidden_size", 1, 1 << 24, 1) / heads);
+  if (!r.status().ok()) return config;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto rope = config.find(key);
     if (rope == config.end() || !rope->is_object()) continue;

@@ -170,6 +170,9 @@ Value WeightReader::take_joined(const std::vector<std::string>& names, int64_t s
   for (size_t i = 0; i < names.size(); ++i) {
     auto found = find(names[i], {size});
     if (!found.ok()) return g_.fail(std::move(found).status());
+    if (!dtype_info(found->view.dtype).is_float)
+      return g_.fail(unsupported("tensor {} has type {}; a vector must be a float type",
+                                 checkpoint_.file_name(names[i]), dtype_info(found->view.dtype).name));
     found->need_all();
     unpack_row(found->view.dtype, found->view.data, values.data() + static_cast<int64_t>(i) * size, size);
   }

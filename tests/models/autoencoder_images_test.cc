@@ -44,9 +44,12 @@ TEST_P(AutoencoderImages, Bundled) {
     // Packed: [tokens of 2 x 2 pixels, channels * 2 * 2].
     for (int64_t y = 0; y < height; ++y)
       for (int64_t x = 0; x < width; ++x)
-        for (int64_t c = 0; c < C; ++c)
-          network.input("latents")[(y * width + x) * C + c] = static_cast<float>(
-              latents->row(y / 2 * (width / 2) + x / 2)[c * 4 + y % 2 * 2 + x % 2] / model->scaling + model->shift);
+        for (int64_t c = 0; c < C; ++c) {
+          const double latent = latents->row(y / 2 * (width / 2) + x / 2)[c * 4 + y % 2 * 2 + x % 2];
+          const auto channel = static_cast<size_t>(c);
+          network.input("latents")[(y * width + x) * C + c] =
+              static_cast<float>(latent / model->scaling[channel] + model->shift[channel]);
+        }
     ASSERT_TRUE(network.run(testing::latent_sizes(1, height, width)).ok());
     EXPECT_GE(psnr(network.output("image"), *picture), least()) << "case " << i;
   }

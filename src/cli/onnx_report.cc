@@ -13,10 +13,10 @@
 namespace redline::cli {
 namespace {
 
-OnnxReport::Value value_report(const OnnxNetwork& network, int32_t id) {
+OnnxReport::Value value_report(const OnnxNetwork& network, int32_t id, std::string_view name) {
   const OnnxValue& value = network.values()[static_cast<size_t>(id)];
   OnnxReport::Value out;
-  out.name = value.name;
+  out.name = name;
   if (value.type != OnnxType::kUndefined) out.type = onnx_type_text(static_cast<int>(value.type));
   if (value.kind != OnnxValueType::Kind::kTensor) out.type = "not a tensor";
   out.has_shape = value.shape.has_value();
@@ -73,11 +73,16 @@ Result<OnnxReport> read_onnx_report(const std::string& path) {
   report.valid = report.runs = made.status();
   if (!made.ok()) return report;
   const OnnxNetwork& network = **made;
-  for (const int32_t id : network.steps().inputs) report.inputs.push_back(value_report(network, id));
-  for (const int32_t id : network.steps().outputs) report.outputs.push_back(value_report(network, id));
+  const OnnxSteps& steps = network.steps();
+  for (const int32_t id : steps.inputs)
+    report.inputs.push_back(value_report(network, id, network.values()[static_cast<size_t>(id)].name));
+  // An output of an inlined graph has the name that it has there.
+  const std::vector<OnnxValueInfo>& outputs = network.file().graph.outputs;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    report.outputs.push_back(value_report(network, steps.outputs[i], outputs[i].name));
   std::map<std::string, OnnxReport::Op> ops;
   const OnnxStep* first = nullptr;
-  count_steps(network.steps(), ops, first);
+  count_steps(steps, ops, first);
   for (auto& [name, op] : ops) {
     report.nodes += op.nodes;
     report.folded += op.folded;

@@ -88,7 +88,7 @@ class OnnxNetwork {
 
   const OnnxFile& file() const { return file_; }
   const std::vector<OnnxValue>& values() const { return values_; }
-  /// The inputs are those without an initializer.
+  /// The inputs are those without an initializer, the outputs those of file().graph in its order and under its names.
   const OnnxSteps& steps() const { return steps_; }
   const SymbolicSizes& sizes() const { return sizes_; }
   /// Returns the version of the standard operators; 0: the file has operators of other domains only.

@@ -3,6 +3,7 @@
 
   types.onnx      every type of elements, as raw_data and in its typed field: tensors NAME and NAME_raw hold the same
   graphs.onnx     an If and a Loop with graphs in them, a function, a sparse initializer, strings, metadata, named sizes
+  function.onnx   a graph whose output is that of a function
   external.onnx   two tensors in external.bin, at offsets
 """
 import pathlib
@@ -94,13 +95,24 @@ def graphs():
                                       h.make_tensor("words", T.STRING, [3], ["one", "", "\u00e9"])],
                          value_info=[h.make_tensor_value_info("y", T.FLOAT, ["batch", "rest"])],
                          sparse_initializer=[sparse])
-    double = h.make_function("mine", "Double", ["a"], ["b"],
-                             [h.make_node("Constant", [], ["two"], value_float=2.0), h.make_node("Mul", ["a", "two"], ["b"])],
-                             [h.make_opsetid("", 20)], attributes=["unused"])
-    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 20), h.make_opsetid("mine", 1)], functions=[double],
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 20), h.make_opsetid("mine", 1)], functions=[double()],
                          ir_version=9, producer_name="make_onnx", producer_version="1")
     model.metadata_props.add(key="author", value="nobody")
     return model
+
+
+def double():
+    return h.make_function("mine", "Double", ["a"], ["b"],
+                           [h.make_node("Constant", [], ["two"], value_float=2.0), h.make_node("Mul", ["a", "two"], ["b"])],
+                           [h.make_opsetid("", 20)], attributes=["unused"])
+
+
+def function():
+    graph = h.make_graph([h.make_node("Double", ["x"], ["y"], domain="mine", name="call")], "function",
+                         [h.make_tensor_value_info("x", T.FLOAT, ["batch", 3])],
+                         [h.make_tensor_value_info("y", T.FLOAT, None)])
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", 20), h.make_opsetid("mine", 1)], functions=[double()],
+                        ir_version=9)
 
 
 def external():
@@ -118,6 +130,7 @@ def external():
 
 if __name__ == "__main__":
     (HERE / "types.onnx").write_bytes(types().SerializeToString())
+    (HERE / "function.onnx").write_bytes(function().SerializeToString())
     (HERE / "graphs.onnx").write_bytes(graphs().SerializeToString())
     model, data = external()
     (HERE / "external.onnx").write_bytes(model.SerializeToString())

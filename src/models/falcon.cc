@@ -74,6 +74,10 @@ Result<LanguageModel> build_falcon(const Checkpoint& checkpoint, const DecoderOu
   ConfigReader r(checkpoint.config);
   const bool grouped = r.boolean("new_decoder_architecture", false), one_kv_head = r.boolean("multi_query", true);
   const bool alibi = r.boolean("alibi", false), parallel = grouped || r.boolean("parallel_attn", true);
+  // transformers has no input for the feed-forward in this combination.
+  if (grouped && !r.boolean("parallel_attn", true) && r.integer("num_ln_in_parallel_attn", 1, 2, 2) == 1)
+    r.fail(unsupported(
+        "config: new_decoder_architecture of Falcon without parallel_attn and with num_ln_in_parallel_attn 1"));
   const bool bias = r.boolean("bias", false);
   const std::string activation = r.text("activation", "gelu");
   REDLINE_TRY(r.status());

@@ -463,7 +463,7 @@ CASES = [
          vision_config=QWEN3_VL_VISION), style=5, dtype="f16", tokens=24, seed=7070),
     case("glm", GLM, gguf_type="BF16", seed=7080),
     case("glm4_moe", GLM4_MOE, gguf_type="BF16", tokens=24, seed=7090, without=[{"routed_scaling_factor": 1.0}, {"partial_rotary_factor": 1.0}]),
-    case("glm4_moe_bias", GLM4_MOE, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, head_dim=14, attention_bias=True,
+    case("glm4_moe_bias", GLM4_MOE, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, head_dim=12, attention_bias=True,
          use_qk_norm=False, n_group=1, topk_group=1, n_routed_experts=5, n_shared_experts=2, first_k_dense_replace=2, norm_topk_prob=False, vocab_size=67),
          style=5, dtype="f16", tokens=24, seed=7100),
     case("dots1", DOTS1, gguf_type="BF16", tokens=24, seed=7110, without=[{"norm_topk_prob": False}]),

@@ -510,6 +510,8 @@ def write_gguf(path, tensors, config, gguf_type, name):
   rotary_dim = int(head_dim * config.get("partial_rotary_factor", config.get("rotary_pct", 1.0)))
   if arch == "deepseek2":
     rotary_dim = config["qk_rope_head_dim"]
+  if arch == "minimax-m2":
+    rotary_dim = config["rotary_dim"]
   if arch == "llama" or rotary_dim != head_dim:
     w.add_rope_dimension_count(rotary_dim)
   add_family_keys(w, arch, config)

@@ -57,9 +57,15 @@ TEST(Bloom, OpensFilesWithTheNamesOfTheInnerModule) {
   EXPECT_TRUE(model.ok()) << model.status().to_string();
 }
 
-TEST(Falcon, RefusesGroupedHeadsWithoutParallelAttention) {
-  EXPECT_THAT(refusal("falcon_grouped", [](json& config) { config["parallel_attn"] = false; }),
+// With two norms, grouped heads are parallel whatever parallel_attn says; with one, transformers cannot run the layer.
+TEST(Falcon, RefusesGroupedHeadsWithOneNormWithoutParallelAttention) {
+  EXPECT_THAT(refusal("falcon_grouped",
+                      [](json& config) {
+                        config["parallel_attn"] = false;
+                        config["num_ln_in_parallel_attn"] = 1;
+                      }),
               HasSubstr("new_decoder_architecture of Falcon without parallel_attn"));
+  EXPECT_EQ(refusal("falcon_grouped", [](json& config) { config["parallel_attn"] = false; }), "");
 }
 
 // Scores with ALiBi depend on the position of the row, which the kernel does not know for rows of several sequences.

@@ -14,10 +14,10 @@ namespace redline {
 /// `overlap`; {0} if one tile covers all.
 std::vector<int64_t> tile_starts(int64_t length, int64_t tile, int64_t overlap);
 
-/// Decodes z, planes of `shape`, to rows of pixels [height * width * scale^2, 3]. `grid`:
-/// the grid of the decoder. `tile`: side of a tile in latent pixels. Tiles overlap by a quarter and are blended by weights that fall off linearly
-/// towards their edges, as diffusers' enable_tiling does. Group norms and attention see one tile only, so the result
-/// differs slightly and smoothly from decoding the whole.
+/// Decodes z, planes of `shape`, to rows of pixels [height * width * scale^2, 3]. `grid`: the grid of the decoder.
+/// `tile`: side of a tile in latent pixels. Tiles overlap by a quarter and are blended by weights that fall off
+/// linearly towards their edges, as diffusers' enable_tiling does. Group norms and attention see one tile only, so the
+/// result differs slightly and smoothly from decoding the whole.
 Status decode_in_tiles(Executable& decode, const Grid& grid, const LatentShape& shape, std::span<const float> z,
                        int64_t scale, int64_t tile, std::vector<float>& rgb);
 

@@ -40,7 +40,7 @@ Result<std::vector<int64_t>> read_channels(const nlohmann::json& json, const cha
   return list;
 }
 
-/// Returns the finite numbers of an array with one entry for each channel of the latents; empty if it is absent or null.
+/// Returns the finite numbers of an array with one entry for each channel of the latents. Empty: it is absent or null.
 Result<std::vector<double>> read_channel_values(const nlohmann::json& json, const char* key, int64_t channels) {
   const auto at = json.find(key);
   if (at == json.end() || at->is_null()) return std::vector<double>();

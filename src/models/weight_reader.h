@@ -50,8 +50,8 @@ class WeightReader {
                   const std::vector<int64_t>& shape, const Maker& make);
   /// Adds a float32 vector that is not in the checkpoint, because the config determines it.
   Value add(const std::string& name, const std::vector<float>& values);
-  /// Adds the float32 value `part` of the elements of `names`, vectors of `size` elements, one after the other. Element n
-  /// is element source(n) of them together; without source it is element n.
+  /// Adds the float32 value `part` of the elements of `names`, vectors of `size` elements, one after the other.
+  /// Element n is element source(n) of them together; without source it is element n.
   Value take_joined(const std::vector<std::string>& names, int64_t size, const std::string& part,
                     const std::function<int64_t(int64_t)>& source = {});
   /// Adds a float vector with `change` applied to its elements, in float32.

@@ -426,8 +426,10 @@ Status OnnxFile::map_external(const std::string& path) {
   REDLINE_TRY(for_each_onnx_tensor(graph, map));
   for (OnnxFunction& function : functions) {
     REDLINE_TRY(for_each_onnx_tensor(function.nodes, map));
-    for (OnnxAttribute& attribute : function.attributes_with_defaults)
+    for (OnnxAttribute& attribute : function.attributes_with_defaults) {
       for (OnnxTensor& tensor : attribute.tensors) REDLINE_TRY(map(tensor));
+      for (OnnxGraph& inner : attribute.graphs) REDLINE_TRY(for_each_onnx_tensor(inner, map));
+    }
   }
   return {};
 }

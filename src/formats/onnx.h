@@ -189,9 +189,9 @@ struct OnnxMetadata {
 /// ModelProto, with the files that it lies in. All texts and elements are views into them.
 class OnnxFile {
  public:
-  /// Opens a model and maps its external data. Memory for the parsed structure stays below the size of the file plus
-  /// seven times as much, at most 64 MiB, plus 1 MiB; the elements of tensors are not copied. Errors state the path,
-  /// the byte offset or the name of the tensor, and the reason.
+  /// Opens a model and maps its external data. Memory for the parsed structure stays below the size of the file, plus
+  /// seven times that size or 64 MiB, whichever is less, plus 1 MiB; the elements of tensors are not copied. Errors
+  /// state the path, the byte offset or the name of the tensor, and the reason.
   ///
   /// External data must lie in the folder of `path`, or, where `path` is a link, in the folder of the file that it
   /// names (the cache of the Hub keeps models so). invalid_argument: a location is absolute, has a ".." or leads out of

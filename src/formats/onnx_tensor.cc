@@ -106,7 +106,7 @@ bool fits(OnnxType type, int64_t value) {
 }
 
 bool checked_elements(const std::vector<int64_t>& shape, int64_t& elements) {
-  constexpr int64_t kMaxElements = int64_t{1} << 56;  // bits of the largest type still fit int64
+  constexpr int64_t kMaxElements = (int64_t{1} << 56) - 1;  // bits of the largest type still fit int64
   elements = 1;
   bool is_empty = false;
   for (const int64_t size : shape) {

@@ -40,7 +40,10 @@ Result<Window> window_of(const OnnxInference& in, size_t axes, const SymbolicSha
   } else if (weight != nullptr) {
     for (size_t i = 2; i < weight->size(); ++i) {
       if (!(*weight)[i].is_constant()) return out;
-      out.kernel.push_back((*weight)[i].constant());
+      const int64_t size = (*weight)[i].constant();
+      if (size < 0 || size > kMaxWindow)
+        return in.wrong("its weight {} has a kernel of {}", in.sizes.text(*weight), size);
+      out.kernel.push_back(size);
     }
   } else {
     return in.wrong("it has no kernel_shape");
@@ -66,7 +69,7 @@ Result<SymbolicSize> windowed(OnnxInference& in, const SymbolicSize& size, const
       in.sizes.add(rounds_up ? in.sizes.ceil_divide(span, w.strides[i]) : in.sizes.floor_divide(span, w.strides[i]), 1);
   // A window that would start in the padding after the end is left out.
   if (rounds_up && out.is_constant() && size.is_constant() && has_pads &&
-      (out.constant() - 1) * w.strides[i] >= size.constant() + w.pads[i])
+      (out.constant() - 1) * w.strides[i] - w.pads[i] >= size.constant())
     out = out.constant() - 1;
   return out;
 }
@@ -259,7 +262,9 @@ Status reduce(OnnxInference& in) {
   in.set(0, in.type(0), std::move(out));
   // The number of elements of a shape, computed from it.
   const OnnxElements* elements = in.elements(0);
-  if (elements == nullptr || elements->ints.empty() || x->size() != 1 || axes->size() != 1) return {};
+  if (elements == nullptr || elements->ints.empty() || x->size() != 1 || axes->size() != 1 ||
+      !in.spend(elements->size()))
+    return {};
   SymbolicSize total = in.op_type() == "ReduceProd" ? 1 : 0;
   if (in.op_type() == "ReduceProd")
     for (const SymbolicSize& size : elements->ints) total = in.sizes.multiply(total, size);

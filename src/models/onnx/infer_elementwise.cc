@@ -108,6 +108,18 @@ std::optional<std::vector<size_t>> sources(const SymbolicShape& to, const Symbol
   return out;
 }
 
+bool fits_onnx_type(int64_t n, OnnxType type) {
+  switch (type) {
+    case OnnxType::kInt32: return n == static_cast<int32_t>(n);
+    case OnnxType::kInt16: return n == static_cast<int16_t>(n);
+    case OnnxType::kInt8: return n == static_cast<int8_t>(n);
+    case OnnxType::kUint32: return n == static_cast<uint32_t>(n);
+    case OnnxType::kUint16: return n == static_cast<uint16_t>(n);
+    case OnnxType::kUint8: return n == static_cast<uint8_t>(n);
+    default: return true;
+  }
+}
+
 const OnnxValue& output_of(const OnnxInference& in) { return in.values()[static_cast<size_t>(in.step().outputs[0])]; }
 
 }  // namespace
@@ -124,7 +136,7 @@ void fold_onnx_elementwise(OnnxInference& in) {
   for (size_t i = 0; i < in.num_inputs(); ++i) {
     if (in.elements(i) == nullptr || in.shape(i) == nullptr || in.elements(i)->size() == 0) return;
     auto from = sources(*out.shape, *in.shape(i));
-    if (!from) return;
+    if (!from || !in.spend(from->size())) return;
     elements.push_back(in.elements(i));
     at.push_back(*std::move(from));
   }
@@ -161,6 +173,7 @@ void fold_onnx_elementwise(OnnxInference& in) {
         if (!next) return;
         sum = *next;
       }
+      if (sum.is_constant() && !fits_onnx_type(sum.constant(), out.type)) return;  // it wraps around
       folded.ints.push_back(std::move(sum));
       continue;
     }

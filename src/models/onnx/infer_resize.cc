@@ -186,7 +186,8 @@ Status resize(OnnxInference& in) {
       if (!(factor > 0 && factor < 0x1p30)) return in.wrong("a scale of {}", factor);
       if (factor == std::floor(factor)) size = in.sizes.multiply(size, static_cast<int64_t>(factor));
       else if (size.is_constant() && static_cast<double>(size.constant()) * factor < 0x1p53)
-        size = static_cast<int64_t>(std::floor(static_cast<double>(size.constant()) * factor));
+        size = static_cast<int64_t>(  // in float32, as ONNX defines it: 100 * 0.29f is 29
+            std::floor(static_cast<float>(size.constant()) * static_cast<float>(factor)));
       else if (inverse == std::floor(inverse) && inverse < 0x1p30)
         size = in.sizes.floor_divide(size, static_cast<int64_t>(inverse));
       else size = in.sizes.unknown();

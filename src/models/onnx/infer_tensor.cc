@@ -270,7 +270,9 @@ Status concat(OnnxInference& in) {
   bool is_known = true, is_complete = true;
   OnnxType type = OnnxType::kUndefined;
   for (size_t i = 0; i < in.num_inputs(); ++i) {
-    if (in.type(i) != OnnxType::kUndefined) type = in.type(i);
+    if (type == OnnxType::kUndefined) type = in.type(i);
+    else if (in.type(i) != type && in.type(i) != OnnxType::kUndefined)
+      return in.wrong("input {} is of {}, those before it of {}", i, onnx_type_name(in.type(i)), onnx_type_name(type));
     const SymbolicShape* shape = in.shape(i);
     if (shape == nullptr) {
       is_complete = is_known = false;
@@ -292,7 +294,8 @@ Status concat(OnnxInference& in) {
       }
     }
     const OnnxElements* more = in.elements(i);
-    is_known = is_known && more != nullptr && shape->size() == 1;
+    is_known = is_known && more != nullptr && shape->size() == 1 &&
+               elements.size() + more->size() <= static_cast<size_t>(OnnxElements::kMax);
     if (!is_known) continue;
     elements.ints.insert(elements.ints.end(), more->ints.begin(), more->ints.end());
     elements.floats.insert(elements.floats.end(), more->floats.begin(), more->floats.end());

@@ -37,8 +37,9 @@ const OnnxAttribute* find_onnx_attribute(const OnnxStep& step, std::string_view 
 
 std::shared_ptr<const OnnxElements> read_onnx_elements(const OnnxTensor& tensor, int64_t& budget) {
   const int64_t count = tensor.num_elements();
-  const bool is_evaluated = tensor.type == OnnxType::kFloat || tensor.type == OnnxType::kDouble ||
-                            tensor.type == OnnxType::kBool || is_onnx_integer(tensor.type);
+  const bool is_evaluated =
+      tensor.type == OnnxType::kFloat || tensor.type == OnnxType::kDouble || tensor.type == OnnxType::kBool ||
+      (is_onnx_integer(tensor.type) && onnx_type_bits(tensor.type) >= 8 && tensor.type != OnnxType::kUint64);
   if (count > OnnxElements::kMax || count > budget || !is_evaluated) return nullptr;
   std::string buffer;
   const Result<std::string_view> bytes = onnx_tensor_bytes(tensor, buffer);

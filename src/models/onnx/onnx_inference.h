@@ -37,6 +37,13 @@ class OnnxInference {
   std::optional<size_t> length(size_t i) const;
   /// Returns a shape that an input holds. Sizes that are not known are new symbols; nullopt: not even their number is.
   std::optional<SymbolicShape> held_shape(size_t i);
+  /// Takes the work of computing elements from the budget; false: it is exceeded.
+  bool spend(size_t num_elements) const {
+    const auto cost = static_cast<int64_t>(num_elements);
+    if (cost > budget_) return false;
+    budget_ -= cost;
+    return true;
+  }
   /// Returns new symbols.
   SymbolicShape unknown_shape(size_t rank);
   const OnnxValue& value(size_t i) const { return values_[static_cast<size_t>(step_.inputs[i])]; }

@@ -28,18 +28,22 @@ struct OnnxScope {
 };
 
 /// Adds the names that a node reads, those of its graphs that they do not define themselves included.
-void add_reads(const OnnxNode& node, std::vector<std::string_view>& reads) {
+/// `walked` grows by the names and nodes that were visited.
+void add_reads(const OnnxNode& node, std::vector<std::string_view>& reads, size_t& walked) {
+  walked += 1 + node.inputs.size() + node.outputs.size() + node.attributes.size();
   for (const std::string_view input : node.inputs)
     if (!input.empty()) reads.push_back(input);
   for (const OnnxAttribute& attribute : node.attributes)
     for (const OnnxGraph& graph : attribute.graphs) {
+      walked +=
+          graph.inputs.size() + graph.outputs.size() + graph.initializers.size() + graph.sparse_initializers.size();
       std::set<std::string_view> own;
       for (const OnnxValueInfo& input : graph.inputs) own.insert(input.name);
       for (const OnnxTensor& tensor : graph.initializers) own.insert(tensor.name);
       for (const OnnxSparseTensor& tensor : graph.sparse_initializers) own.insert(tensor.values.name);
       std::vector<std::string_view> inner;
       for (const OnnxNode& inside : graph.nodes) {
-        add_reads(inside, inner);
+        add_reads(inside, inner, walked);
         own.insert(inside.outputs.begin(), inside.outputs.end());
       }
       for (const OnnxValueInfo& output : graph.outputs) inner.push_back(output.name);
@@ -116,16 +120,28 @@ class OnnxNetworkBuilder {
     net_.values_.push_back(std::move(value));
     return static_cast<int32_t>(net_.values_.size() - 1);
   }
+  /// Takes memory from the bound of the network. Every call of a function reads its nodes again, so that without it a
+  /// small file could make a network of any size.
+  bool spend(uint64_t bytes) {
+    if (bytes > bytes_left_) return false;
+    bytes_left_ -= bytes;
+    return true;
+  }
+  static Status too_large(std::string_view path) {
+    return unsupported("node {}: the network takes more than {} MiB, with its functions", in_quotes(path),
+                       OnnxNetwork::kMaxBytes >> 20);
+  }
   OnnxValue& value(int32_t id) { return net_.values_[static_cast<size_t>(id)]; }
 
   /// Returns the shape that a file declares. Symbols of the same name are the same size.
   std::optional<SymbolicShape> declared_shape(const OnnxValueType& type) {
     if (!type.has_shape) return std::nullopt;
+    constexpr size_t kMaxSymbolName = 256;  // sizes that are computed from it spell it
     SymbolicShape shape;
     for (const OnnxDim& dim : type.shape)
-      shape.push_back(dim.value >= 0      ? SymbolicSize(dim.value)
-                      : dim.param.empty() ? net_.sizes_.unknown()
-                                          : net_.sizes_.named(dim.param));
+      shape.push_back(dim.value >= 0                                           ? SymbolicSize(dim.value)
+                      : dim.param.empty() || dim.param.size() > kMaxSymbolName ? net_.sizes_.unknown()
+                                                                               : net_.sizes_.named(dim.param));
     return shape;
   }
 
@@ -167,7 +183,9 @@ class OnnxNetworkBuilder {
     std::vector<std::string_view> reads;
     for (size_t i = 0; i < nodes.size(); ++i) {
       reads.clear();
-      add_reads(nodes[i], reads);
+      size_t walked = 0;
+      add_reads(nodes[i], reads, walked);
+      if (!spend(16 * walked)) return too_large(path_of(nodes[i], i, prefix));
       for (const std::string_view name : reads)
         if (const auto at = producers.find(name); at != producers.end()) {
           readers[at->second].push_back(i);
@@ -197,11 +215,14 @@ class OnnxNetworkBuilder {
     size_t at =
         static_cast<size_t>(std::find_if(waits.begin(), waits.end(), [](size_t n) { return n > 0; }) - waits.begin());
     std::vector<size_t> way;
+    std::vector<bool> is_on_way(nodes.size(), false);
+    size_t walked = 0;
     std::vector<std::string_view> reads;
-    while (std::find(way.begin(), way.end(), at) == way.end()) {
+    while (!is_on_way[at]) {
+      is_on_way[at] = true;
       way.push_back(at);
       reads.clear();
-      add_reads(nodes[at], reads);
+      add_reads(nodes[at], reads, walked);
       for (const std::string_view name : reads)
         if (const auto producer = producers.find(name); producer != producers.end() && waits[producer->second] > 0) {
           at = producer->second;
@@ -221,6 +242,9 @@ class OnnxNetworkBuilder {
                      const OnnxCall* call, const std::vector<int32_t>& given, OnnxSteps& out) {
     const std::string where = prefix.empty() ? "" : fmt::format("graph {}: ", prefix);
     scope.outer = outer;
+    const size_t num_values = graph.initializers.size() + graph.sparse_initializers.size() + graph.inputs.size() +
+                              graph.outputs.size() + graph.value_info.size();
+    if (!spend(sizeof(OnnxValue) * num_values)) return too_large(prefix);
     for (const OnnxTensor& tensor : graph.initializers)
       REDLINE_TRY(define(scope, tensor.name, add_value(constant_of(tensor)), "initializer", where));
     for (const OnnxSparseTensor& sparse : graph.sparse_initializers) {
@@ -279,9 +303,13 @@ class OnnxNetworkBuilder {
 
   Status build_nodes(const std::vector<OnnxNode>& nodes, OnnxScope& scope, const std::string& prefix,
                      const OnnxCall* call, const Opsets& opsets, const Declared& declared, OnnxSteps& out) {
+    if (++nesting_ > OnnxNetwork::kMaxNesting)
+      return unsupported("node {}: graphs and functions are nested more than {} deep", in_quotes(prefix),
+                         OnnxNetwork::kMaxNesting);
     REDLINE_ASSIGN(const std::vector<size_t> sorted, order(nodes, prefix));
     for (const size_t i : sorted)
       REDLINE_TRY(add_node(nodes[i], path_of(nodes[i], i, prefix), scope, call, opsets, declared, out));
+    --nesting_;
     return {};
   }
 
@@ -297,6 +325,14 @@ class OnnxNetworkBuilder {
     step.domain = plain_domain(node.domain);
     step.call = call;
     const auto place = [&] { return fmt::format("node {} ({})", step.path, node.op_type); };
+    if (step.path.size() > OnnxNetwork::kMaxPath)
+      return unsupported("node {}: its name and those around it have {} bytes, at most {} are read",
+                         in_quotes(step.path), step.path.size(), OnnxNetwork::kMaxPath);
+    uint64_t bytes =
+        sizeof(OnnxStep) + step.path.size() + 16 * node.inputs.size() + (sizeof(OnnxValue) + 64) * node.outputs.size();
+    for (const OnnxAttribute& attribute : node.attributes)
+      bytes += 64 + 8 * attribute.ints.size() + 8 * attribute.floats.size() + attribute.s.size();
+    if (!spend(bytes)) return too_large(step.path);
     if (node.op_type.empty()) return invalid_argument("{}: it has no operator", place());
     std::set<std::string_view> names;
     for (const OnnxAttribute& attribute : node.attributes)
@@ -314,10 +350,14 @@ class OnnxNetworkBuilder {
       return unsupported("the network has more than {} nodes, with those of its functions", OnnxNetwork::kMaxSteps);
     const auto function = functions_.find(Key{step.domain, node.op_type, node.overload});
     if (function != functions_.end()) return call_function(*function->second, step, scope, declared, out);
-    const auto opset = opsets.find(step.domain);
-    if (opset == opsets.end() && step.domain.empty())
+    // A function takes the versions of domains that it does not import itself from the model.
+    auto opset = opsets.find(step.domain);
+    const bool is_own = opset != opsets.end();
+    if (!is_own) opset = opsets_.find(step.domain);
+    const bool has_opset = is_own || opset != opsets_.end();
+    if (!has_opset && step.domain.empty())
       return invalid_argument("{}: the model imports no opset of the standard operators (domain \"\")", place());
-    step.version = opset == opsets.end() ? 1 : opset->second;
+    step.version = has_opset ? opset->second : 1;
     step.op = find_onnx_op(step.domain, node.op_type);
     if (const OnnxOp* op = step.op) REDLINE_TRY(check_arity(*op, step));
     if (node.op_type == "If" && step.domain.empty() && step.inputs[0] >= 0) {
@@ -409,8 +449,7 @@ class OnnxNetworkBuilder {
                               function.outputs.size());
     if (!function_opsets_.contains(&function))
       REDLINE_TRY(read_opsets(function.opsets, function_opsets_[&function]).within(place));
-    // A function takes the versions of domains that it does not import itself from the model.
-    for (const auto& [domain, version] : opsets_) function_opsets_[&function].emplace(domain, version);
+    if (!spend(64 * (function.inputs.size() + function.outputs.size()))) return too_large(step.path);
     OnnxScope inner;  // sees nothing of the graph around it
     for (size_t i = 0; i < function.inputs.size(); ++i) {
       const int32_t id = i < step.inputs.size() && step.inputs[i] >= 0 ? step.inputs[i] : kLeftOut;
@@ -439,6 +478,7 @@ class OnnxNetworkBuilder {
       if (name.empty()) continue;
       REDLINE_TRY(define(scope, name, steps.outputs[i], "output", fmt::format("node {}: ", step.path)));
       merge_declared(steps.outputs[i], name, declared);
+      if (const OnnxValue& output = value(steps.outputs[i]); output.shape) REDLINE_TRY(check_size(step, output));
     }
     return {};
   }
@@ -536,6 +576,8 @@ class OnnxNetworkBuilder {
   std::map<Key, const OnnxFunction*> functions_;
   std::map<const OnnxFunction*, Opsets> function_opsets_;
   size_t num_steps_ = 0;
+  int nesting_ = 0;
+  uint64_t bytes_left_ = OnnxNetwork::kMaxBytes;
   int64_t element_budget_ = OnnxNetwork::kMaxElements;
 };
 

@@ -83,7 +83,10 @@ class OnnxNetwork {
   static constexpr int64_t kMinIrVersion = 3;
   static constexpr size_t kMaxSteps = 100'000;      ///< with those of inlined functions
   static constexpr int kMaxCalls = 32;              ///< functions in functions
+  static constexpr int kMaxNesting = 64;            ///< graphs and functions in each other
   static constexpr size_t kMaxRank = 16;            ///< axes of a value
+  static constexpr uint64_t kMaxBytes = 1 << 28;    ///< memory of steps and values, with those of inlined functions
+  static constexpr size_t kMaxPath = 1 << 14;       ///< bytes of the path of a step
   static constexpr int64_t kMaxElements = 1 << 20;  ///< OnnxElements::cost() of all values together
 
   const OnnxFile& file() const { return file_; }

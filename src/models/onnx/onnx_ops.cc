@@ -229,7 +229,7 @@ constexpr OnnxOp kMicrosoftOps[] = {
     {"FusedGemm", 1, 0, 2, 3, 1, 1, gemm},
     {"FusedMatMul", 1, 0, 2, 2, 1, 1, matmul},
     {"Gelu", 1, 0, 1, 1, 1, 1, same_as_input},
-    {"GroupQueryAttention", 1, 0, 7, 14, 1, 4, attention},
+    {"GroupQueryAttention", 1, 0, 1, 14, 1, 4, attention},
     {"MatMulIntegerToFloat", 1, 0, 4, 7, 1, 1, nullptr},
     {"MatMulNBits", 1, 0, 3, 6, 1, 1, matmul_n_bits},
     {"MultiHeadAttention", 1, 0, 1, 10, 1, 4, multi_head_attention},
@@ -240,6 +240,9 @@ constexpr OnnxOp kMicrosoftOps[] = {
     {"SkipLayerNormalization", 1, 0, 3, 5, 1, 4, skip_normalization},
     {"SkipSimplifiedLayerNormalization", 1, 0, 3, 4, 1, 4, skip_normalization},
 };
+constexpr auto kByName = [](const OnnxOp& a, const OnnxOp& b) { return a.name < b.name; };
+static_assert(std::is_sorted(std::begin(kStandardOps), std::end(kStandardOps), kByName));
+static_assert(std::is_sorted(std::begin(kMicrosoftOps), std::end(kMicrosoftOps), kByName));
 // clang-format on
 
 template <size_t N>

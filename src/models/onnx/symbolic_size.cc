@@ -78,9 +78,10 @@ SymbolicSize SymbolicSizes::multiply(const SymbolicSize& a, const SymbolicSize& 
 
 SymbolicSize SymbolicSizes::floor_divide(const SymbolicSize& a, int64_t divisor) {
   const auto quotient = [&](int64_t n) { return n / divisor - (n % divisor < 0 ? 1 : 0); };
-  SymbolicSize whole(quotient(a.constant_)), rest(a.constant_ - quotient(a.constant_) * divisor);
+  const auto remainder = [&](int64_t n) { return n % divisor + (n % divisor < 0 ? divisor : 0); };
+  SymbolicSize whole(quotient(a.constant_)), rest(remainder(a.constant_));
   for (const auto& term : a.terms_) {
-    const int64_t q = quotient(term.factor), r = term.factor - q * divisor;
+    const int64_t q = quotient(term.factor), r = remainder(term.factor);
     if (q != 0) whole.terms_.push_back({q, term.symbols});
     if (r != 0) rest.terms_.push_back({r, term.symbols});
   }

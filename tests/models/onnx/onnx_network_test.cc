@@ -379,7 +379,22 @@ TEST(OnnxNetwork, ReadsTheFixtures) {
   EXPECT_EQ(plain[1].path, "choose/else_branch/plain/node 1");
 }
 
-TEST(OnnxOps, TableIsSortedAndFindsEveryOperator) {
+// The elements of a list have the type of the first; those of another type would be read as it.
+TEST(OnnxShapes, ConcatRefusesDifferingTypes) {
+  EXPECT_THAT(inferred(ints_initializer("i", {1, 2}) + zeros("f", {1}) + ints_initializer("at", {2}) +
+                       node("Concat", {"i", "f"}, {"c"}, "join", int_attribute("axis", 0)) +
+                       node("Gather", {"c", "at"}, {"y"})),
+              HasSubstr("node join (Concat): input 1 is of float, those before it of int64"));
+}
+
+// A kernel size comes from the weight, whose sizes a file may declare without having its elements.
+TEST(OnnxShapes, HugeKernelsDoNotOverflow) {
+  const std::string x = input("x", {"1", "1", "8"}), w = input("w", {"1", "1", "9223372036854775807"});
+  const std::string graph = x + w + node("Conv", {"x", "w"}, {"y"}, "conv", ints_attribute("dilations", {2}));
+  EXPECT_THAT(inferred(graph), ::testing::Not(HasSubstr("[1, 1, 8]")));
+}
+
+TEST(OnnxOps, FindsOperatorsByDomainAndName) {
   for (const char* name : {"Abs", "Xor", "Conv", "Where", "STFT", "LinearAttention"})
     EXPECT_NE(find_onnx_op("", name), nullptr) << name;
   EXPECT_EQ(find_onnx_op("", "Abd"), nullptr);

@@ -101,6 +101,10 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   for (const FolderTensor& tensor : tensors) {
     // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
     if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
+    // Causal masks of GPT-2, GPT-Neo, GPT-J and GPT-NeoX, which are buffers too.
+    if ((tensor.type_name == "U8" || tensor.type_name == "BOOL") &&
+        (tensor.name.ends_with("attn.bias") || tensor.name.ends_with("attention.bias")))
+      continue;
     std::string name = with_norm_named_by_pytorch(part.name_of(tensor.name));
     if (name.empty()) continue;
     WeightSource source;

@@ -411,8 +411,16 @@ extern const ModelFamily kGlm4MoeLiteFamily = {
         },
     .common_config = deepseek_common_config,
     .gguf_parts = deepseek_gguf_parts,
-    .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c,
-                    const GgufKeys& set) { return set_deepseek_keys(checkpoint, c, set, true); },
+    .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set) -> Status {
+      // The keys and the cut of kv_b are read from the config, whose defaults are DeepSeek's there.
+      const nlohmann::json defaults = glm4_moe_lite_defaults();
+      for (const auto& [key, value] : defaults.items())
+        if (!checkpoint.config.contains(key))
+          return unsupported("config: {} is missing, which the GGUF file needs", key);
+      if (!checkpoint.config.contains("mlp_layer_types") && !checkpoint.config.contains("first_k_dense_replace"))
+        return unsupported("config: mlp_layer_types is missing, which the GGUF file needs");
+      return set_deepseek_keys(checkpoint, c, set, true);
+    },
     .gguf_implies_scale = true,
 };
 

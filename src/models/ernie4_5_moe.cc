@@ -30,7 +30,7 @@ Ernie45Experts read_ernie_experts(ConfigReader& r, const Checkpoint& checkpoint,
   moe.shared_intermediate_size = is_gguf ? r.integer("shared_expert_intermediate_size", 0, kMaxWidth, 0)
                                          : r.integer("moe_num_shared_experts", 0, 1000, 2) * moe.intermediate_size;
   e.first = r.integer(is_gguf ? "first_k_dense_replace" : "moe_layer_start_index", 0, num_layers, 1);
-  e.last = r.integer("moe_layer_end_index", -1, 1 << 20, is_gguf ? -1 : 27);
+  e.last = r.integer("moe_layer_end_index", -1, 1 << 20, -1);
   if (e.last < 0) e.last = num_layers - 1;
   e.interval = r.integer("moe_layer_interval", 1, 1000, 1);
   return e;

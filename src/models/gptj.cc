@@ -33,7 +33,7 @@ Result<nlohmann::json> gptj_common_config(const nlohmann::json& own) {
   REDLINE_TRY(r.status());
   // The default is 64. The offset keeps the truncated product with head_dim from being one too small.
   const int64_t dim = r.has("rotary_dim") ? rotary : std::min<int64_t>(64, head_dim);
-  config["partial_rotary_factor"] = (static_cast<double>(dim) + 1e-6) / static_cast<double>(head_dim);
+  config["partial_rotary_factor"] = std::min(1.0, (static_cast<double>(dim) + 1e-6) / static_cast<double>(head_dim));
   return config;
 }
 

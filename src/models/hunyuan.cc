@@ -63,7 +63,10 @@ int64_t read_equal(ConfigReader& r, const nlohmann::json& config, const char* ke
       r.fail(unsupported("config: {} differs by layer", key));
       return fallback;
     }
-  return list->empty() ? fallback : list->front().get<int64_t>();
+  const int64_t value = list->empty() ? fallback : list->front().get<int64_t>();
+  if (value >= 1 && value <= 4096) return value;
+  r.fail(invalid_argument("config: {} is {}, expected a whole number from 1 to 4096", key, value));
+  return fallback;
 }
 
 MoeConfig read_hunyuan_experts(ConfigReader& r, const nlohmann::json& config, const DecoderConfig& c, bool is_gguf) {

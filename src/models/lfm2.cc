@@ -28,9 +28,8 @@ struct Lfm2Config {
 /// Returns config.json with the common keys.
 nlohmann::json lfm2_common_config(const nlohmann::json& own) {
   nlohmann::json config = with_rope_theta(own, kLfm2Theta);
-  for (const auto& [key, common] :
-       {std::pair{"block_ff_dim", "intermediate_size"}, {"tie_embedding", "tie_word_embeddings"}})
-    if (const auto at = own.find(key); at != own.end()) config[common] = *at;
+  // "tie_embedding" is not read: the tensors decide (set_tied_embeddings in checkpoint.cc).
+  if (const auto at = own.find("block_ff_dim"); at != own.end()) config["intermediate_size"] = *at;
   return config;
 }
 

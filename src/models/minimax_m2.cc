@@ -17,7 +17,8 @@ nlohmann::json minimax_m2_common_config(const nlohmann::json& own) {
   const double head_dim = own.contains("head_dim") && own["head_dim"].is_number() ? own["head_dim"].get<double>() : 128;
   if (rotary == own.end() || !rotary->is_number() || head_dim <= 0) return config;
   // The offset keeps the truncated product with head_dim from being one too small.
-  return with_partial_rotary_factor(std::move(config), (rotary->get<double>() + 1e-6) / head_dim);
+  const double size = rotary->get<double>();
+  return with_partial_rotary_factor(std::move(config), size == head_dim ? 1.0 : (size + 1e-6) / head_dim);
 }
 
 MoeConfig read_minimax_m2_experts(ConfigReader& r) {

@@ -9,6 +9,7 @@ namespace {
 
 /// Adds a layer norm of each head; all heads have the same weight and bias.
 Value norm_of_phi_heads(LayerBuilder& b, Value heads, bool is_query) {
+  if (!heads.valid()) return heads;  // the projection does not fit: the graph keeps its error
   const DecoderConfig& c = b.config();
   const std::string name = b.scope() + (is_query ? "self_attn.q_layernorm" : "self_attn.k_layernorm");
   b.graph().set_scope(name);

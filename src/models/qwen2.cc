@@ -19,7 +19,8 @@ Result<LanguageModel> build_qwen2(const Checkpoint& checkpoint, const DecoderOut
 
 /// The text parts of Qwen2-VL and Qwen2.5-VL: without images the three axes of their rope are one.
 nlohmann::json qwen2_vl_common_config(const nlohmann::json& config) {
-  return with_defaults(with_rope_theta(config, 1e6), {{"rms_norm_eps", 1e-5}, {"num_key_value_heads", 8}});
+  return with_defaults(with_rope_theta(config, 1e6),
+                       {{"rms_norm_eps", 1e-5}, {"num_key_value_heads", 8}, {"max_window_layers", 80}});
 }
 
 Result<LanguageModel> build_qwen2_vl(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {

@@ -10,6 +10,7 @@ namespace {
 
 /// Adds a layer norm of each head. Folders have the weight of each head in a tensor, GGUF files all in one.
 Value norm_of_stablelm_heads(LayerBuilder& b, Value heads, bool is_query) {
+  if (!heads.valid()) return heads;  // the projection does not fit: the graph keeps its error
   const DecoderConfig& c = b.config();
   const int64_t count = is_query ? c.num_heads : c.num_kv_heads;
   const std::string joined = b.scope() + (is_query ? "self_attn.q_norm" : "self_attn.k_norm") + ".weight";

@@ -543,7 +543,7 @@ CASES = [
     case("lfm2_moe", LFM2_MOE, gguf_type="BF16", tokens=24, seed=7670),
     case("lfm2_moe_scaled", LFM2_MOE, dict(use_expert_bias=False, norm_topk_prob=False, routed_scaling_factor=2.5, num_dense_layers=0, vocab_size=67), style=5,
          dtype="f16", tokens=24, seed=7680),
-    case("falcon_h1", FALCON_H1, dict(mamba_rms_norm=True, mamba_norm_before_gate=False), gguf_type="BF16", tokens=40, seed=7690),
+    case("falcon_h1", FALCON_H1, dict(mamba_rms_norm=True, mamba_norm_before_gate=False), gguf_type="BF16", tokens=40, seed=9001),
     case("falcon_h1_scaled", FALCON_H1, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, embedding_multiplier=3.0, lm_head_multiplier=0.5,
          mlp_multipliers=[0.7, 1.3], key_multiplier=0.6, attention_in_multiplier=1.2, attention_out_multiplier=0.8, ssm_in_multiplier=1.1,
          ssm_out_multiplier=0.9, ssm_multipliers=[0.7, 1.2, 0.8, 1.3, 0.6], vocab_size=67, attention_bias=True, mlp_bias=True, projectors_bias=True,

@@ -7,13 +7,15 @@ cmake_minimum_required(VERSION 3.22)
 set(common src/kernels/cpu/simd* src/kernels/cpu/tiles.h src/kernels/cpu/amx_tiles* src/tensor/blocks/*
            src/tensor/packed_weight.cc cmake/RedlineKernels.cmake)
 # The family of a source is its name up to the first dot; products and the preparation of their activations are one, and
-# so are attention and kv_append. A family also includes the layout header that its sources share.
+# so are attention and kv_append, and all convolutions of feature maps. A family also includes the layout header that its sources share.
 function(family_of name family)
   string(REGEX REPLACE "\\..*" "" stem ${name})
   if(stem MATCHES "^(linear|prepare)_" OR stem STREQUAL "linear")
     set(stem linear)
   elseif(stem MATCHES "^attention_" OR stem STREQUAL "kv_append")
     set(stem attention)
+  elseif(stem MATCHES "^conv")
+    set(stem convolution)
   elseif(stem STREQUAL "logit_blocks")
     set(stem sampler)
   endif()

@@ -58,19 +58,20 @@ def is_batch(prompt: Any) -> bool:
     return isinstance(prompt[0], (str, list, tuple, Prompt)) or (is_array(prompt[0]) and prompt[0].ndim > 0)
 
 
-def spans_of(model: _redline.Model, prompt: Any, parse_special: bool) -> _redline.PromptSpans:
+def spans_of(model: _redline.Model, prompt: Any, options: _redline.GenerateOptions) -> _redline.PromptSpans:
     """A prompt of a _Job as spans."""
     if isinstance(prompt, _redline.PromptSpans):
         return prompt
-    ids = token_ids("prompt", model.encode(prompt, parse_special, True)) if isinstance(prompt, bytes) else prompt
+    if isinstance(prompt, bytes):
+        prompt = token_ids("prompt", model.encode(prompt, bool(options.parse_special), bool(options.add_bos)))
     spans = _redline.new_prompt_spans()
-    spans.add_tokens(ids)
+    spans.add_tokens(prompt)
     return spans
 
 
 class _Job:
     """Prompts in the form of the extension module: each text as UTF-8, each list of ids as dense int32, `n` times. If there are
-    prompts of spans, all are spans."""
+    prompts of spans (`has_spans`), _submit makes all of them spans, once the options are known."""
 
     def __init__(self, model: _redline.Model, prompts: Sequence[Any], n: int, tools: Any, variables: Any, tool_choice: str) -> None:
         self.prompts: list[Any] = []
@@ -89,8 +90,7 @@ class _Job:
                 self.prompts += [prompt._spans] * n
             else:
                 self.prompts += [token_ids(name, prompt)] * n
-        if any(isinstance(prompt, Prompt) for prompt in prompts):
-            self.prompts = [spans_of(model, prompt, self.has_messages) for prompt in self.prompts]
+        self.has_spans = any(isinstance(prompt, Prompt) for prompt in prompts)
 
 
 class Model(Closable["_redline.Model"]):
@@ -226,11 +226,11 @@ class Model(Closable["_redline.Model"]):
 
     @overload
     def generate(  # type: ignore[overload-overlap]  # a str is a Sequence[str] too: the first overload takes it
-        self, prompt: str | Sequence[int] | Sequence[Message] | NDArray[Any], *, stream: Literal[False] = False,
+        self, prompt: str | Sequence[int] | Sequence[Message] | NDArray[Any] | Prompt, *, stream: Literal[False] = False,
         progress: bool | None = None, **sampling: Unpack[SamplingOptions]) -> Completion: ...
 
     @overload
-    def generate(self, prompt: Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]], *,
+    def generate(self, prompt: Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]] | Sequence[Prompt], *,
                  stream: Literal[False] = False, progress: bool | None = None,
                  **sampling: Unpack[SamplingOptions]) -> list[Completion]: ...
 
@@ -286,11 +286,11 @@ class Model(Closable["_redline.Model"]):
 
     @overload
     def agenerate(  # type: ignore[overload-overlap]
-        self, prompt: str | Sequence[int] | Sequence[Message] | NDArray[Any], *, stream: Literal[False] = False,
+        self, prompt: str | Sequence[int] | Sequence[Message] | NDArray[Any] | Prompt, *, stream: Literal[False] = False,
         **sampling: Unpack[SamplingOptions]) -> Awaitable[Completion]: ...
 
     @overload
-    def agenerate(self, prompt: Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]], *,
+    def agenerate(self, prompt: Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]] | Sequence[Prompt], *,
                   stream: Literal[False] = False, **sampling: Unpack[SamplingOptions]) -> Awaitable[list[Completion]]: ...
 
     @overload
@@ -366,6 +366,8 @@ class Model(Closable["_redline.Model"]):
         options = generate_options(model, sampling)
         if job.has_messages:
             options.parse_special = 1
+        if job.has_spans:
+            job.prompts = [spans_of(model, prompt, options) for prompt in job.prompts]
         if is_chat:
             options.skip_special_tokens = 0
         tools_json = json_text("tools", tools) if tools else None

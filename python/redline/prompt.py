@@ -71,4 +71,6 @@ def _positions(value: Any) -> NDArray[np.int32]:
     found = as_numpy("positions", value)
     if found.dtype.kind not in "iu" or found.ndim != 2:
         raise InvalidArgument(f"positions must be integers [rows, axes], not {found.dtype} {list(found.shape)}")
+    if found.size and (int(found.max()) > 2**31 - 1 or int(found.min()) < -(2**31)):
+        raise InvalidArgument("positions have a number beyond the range of int32")
     return np.ascontiguousarray(found, dtype=np.int32)

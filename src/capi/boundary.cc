@@ -106,13 +106,14 @@ Result<std::vector<int64_t>> shape_of(const int64_t* sides, size_t num_axes, std
   return std::vector<int64_t>(shape.begin(), shape.end());
 }
 
-Status check_struct_size(size_t size, size_t first_size, const char* name) {
+Status check_struct_size(size_t size, size_t own_size, size_t alignment, const char* name) {
   constexpr size_t kMaxSize = 65536;  // larger values are uninitialized memory
-  if (size >= first_size && size <= kMaxSize) return {};
+  // A compiler pads the size of a struct to its alignment, and every struct has a field besides its size.
+  if (size > sizeof(size_t) && size <= kMaxSize && size % alignment == 0) return {};
   return invalid_argument(
       "{}: struct_size is {}, the struct has {} bytes; set struct_size to its sizeof, which the "
       "init function does",
-      name, size, first_size);
+      name, size, own_size);
 }
 
 Status check_unknown_fields(const unsigned char* begin, const unsigned char* end, const char* name) {

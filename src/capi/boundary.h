@@ -89,19 +89,21 @@ inline bool is_cancelled(const redline_canceller* canceller) {
 /// errors.
 Result<std::vector<int64_t>> shape_of(const int64_t* sides, size_t num_axes, std::string_view what);
 
-/// Checks struct_size of a caller's struct. `first_size`: the size in the first version of the interface.
-Status check_struct_size(size_t size, size_t first_size, const char* name);
+/// Checks struct_size of a caller's struct, which may be that of an older or a newer version of the interface.
+/// `own_size` and `alignment`: those of this library's struct, whose fields are only ever added at the end.
+Status check_struct_size(size_t size, size_t own_size, size_t alignment, const char* name);
 Status check_unknown_fields(const unsigned char* begin, const unsigned char* end, const char* name);
 
-/// Reads a caller's struct, which may be larger than this library's if the unknown fields are zero. NULL: the defaults.
+/// Reads a caller's struct. Fields that a smaller struct lacks have their defaults; a struct may be larger than this
+/// library's if the unknown fields are zero. NULL: the defaults.
 template <class T>
 Result<T> read_struct(const T* given, T defaults, const char* name) {
   if (given == nullptr) return defaults;
   const size_t size = given->struct_size;
-  REDLINE_TRY(check_struct_size(size, sizeof(T), name));
+  REDLINE_TRY(check_struct_size(size, sizeof(T), alignof(T), name));
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   if (size > sizeof(T)) REDLINE_TRY(check_unknown_fields(bytes + sizeof(T), bytes + size, name));
-  std::memcpy(static_cast<void*>(&defaults), given, sizeof(T));
+  std::memcpy(static_cast<void*>(&defaults), given, std::min(size, sizeof(T)));
   return defaults;
 }
 
@@ -110,7 +112,7 @@ template <class T>
 Status write_struct(T* out, T value, const char* name) {
   REDLINE_TRY(required(out, name));
   const size_t size = out->struct_size;
-  REDLINE_TRY(check_struct_size(size, sizeof(T), name));
+  REDLINE_TRY(check_struct_size(size, sizeof(T), alignof(T), name));
   init_struct(out, size, value);
   return {};
 }

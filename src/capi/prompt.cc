@@ -53,6 +53,9 @@ redline_code redline_prompt_spans_add_embeddings(redline_prompt_spans* spans, co
     REDLINE_ASSIGN(const redline_embedding_rows given,
                    read_struct(rows, default_embedding_rows(), "redline_embedding_rows"));
     REDLINE_TRY(required(given.values, "values"));
+    if (given.num_rows == 0 || given.hidden_size < 1)
+      return invalid_argument("embeddings of {} rows of {} numbers; both must be at least 1", given.num_rows,
+                              given.hidden_size);
     const int64_t shape[] = {static_cast<int64_t>(given.num_rows), given.hidden_size};
     REDLINE_TRY(shape_of(shape, 2, "values"));
     EmbeddingRows out;
@@ -63,7 +66,8 @@ redline_code redline_prompt_spans_add_embeddings(redline_prompt_spans* spans, co
     out.media_offset = given.media_offset;
     out.placeholder = given.placeholder;
     out.axes = given.num_axes;
-    if (given.positions != nullptr && given.num_axes > 0)
+    // More axes are an error of append(), which must not read them before.
+    if (given.positions != nullptr && given.num_axes > 0 && given.num_axes <= Prompt::kMaxAxes)
       out.positions.assign(given.positions, given.positions + shape[0] * given.num_axes);
     if (given.num_layer_rows > 0) REDLINE_TRY(required(given.layer_rows, "layer_rows"));
     for (size_t i = 0; i < given.num_layer_rows; ++i)

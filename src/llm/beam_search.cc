@@ -35,12 +35,12 @@ class BeamSearch {
     REDLINE_TRY(read_prompt());
     FinishReason reason = FinishReason::kLength;
     for (int64_t step = 0; step < request_.max_tokens && !beams_.empty() && !is_decided(step); ++step) {
-      if (prompt_tokens() + step > engine_.info().context) {
+      if (prompt_end() + step > engine_.info().context) {
         reason = FinishReason::kContext;
         break;
       }
       REDLINE_ASSIGN(const std::vector<Continuation> best, continuations());
-      const bool needs_logits = step + 1 < request_.max_tokens && prompt_tokens() + step < engine_.info().context;
+      const bool needs_logits = step + 1 < request_.max_tokens && prompt_end() + step < engine_.info().context;
       REDLINE_TRY(go_on(best, needs_logits));
       if (on_step && !on_step(step + 1)) {
         reason = FinishReason::kCancelled;
@@ -53,6 +53,12 @@ class BeamSearch {
 
  private:
   int64_t prompt_tokens() const { return std::ssize(request_.prompt); }
+  /// Returns where the text goes on. On a single axis, positions of rows may lead further than their number.
+  int64_t prompt_end() const {
+    const Prompt& prompt = request_.prompt;
+    if (engine_.info().position_axes > 1) return prompt_tokens();
+    return std::max(prompt_tokens(), PromptView(prompt).position_after(prompt.size()));
+  }
   double score(double logprob, int64_t tokens) const {
     return logprob / std::pow(static_cast<double>(prompt_tokens() + tokens), request_.length_penalty);
   }

@@ -36,7 +36,9 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt",
                             length, info.context);
   if (const int64_t end = PromptView(prompt).position_after(prompt.size()); end > model.max_position())
-    return invalid_argument("the positions of embeddings lead to {}; {} is the largest", end, model.max_position());
+    return invalid_argument(
+        "the positions of embeddings lead to {}; {} is the largest: raise the context or give smaller positions", end,
+        model.max_position());
   const bool needs_texts = model.tokenizer && Sampler::needs_texts(request.sampling);
   REDLINE_ASSIGN(Sampler sampler, Sampler::create(request.sampling, info.vocab_size,
                                                   needs_texts ? model.constraints->vocabulary() : nullptr));

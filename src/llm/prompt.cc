@@ -52,11 +52,15 @@ uint64_t hash_of_values(const EmbeddingRows& r) {
 /// The key of a row depends on its relative positions, because the state does. Absolute positions follow from the keys
 /// of all places before it.
 ContentKey key_of(const EmbeddingRows& r, int64_t row) {
-  uint64_t hash = hash_word(r.media_hash, static_cast<uint64_t>(r.media_offset + row));
+  const uint64_t index = static_cast<uint64_t>(r.media_offset) + static_cast<uint64_t>(row);
+  // The hash of the media is mixed first, so that media with neighbouring hashes have no keys in common.
+  uint64_t hash = hash_word(hash_word(uint64_t{0}, r.media_hash), index);
   hash = hash_word(hash, r.layer_rows.size());
-  if (!r.positions.empty())
+  if (!r.positions.empty()) {
+    hash = hash_word(hash, static_cast<uint64_t>(row));  // positions count from where these rows begin
     for (int64_t axis = 0; axis < r.axes; ++axis)
       hash = hash_word(hash, static_cast<uint64_t>(r.positions[static_cast<size_t>(row * r.axes + axis)]) + 1);
+  }
   return hash | kMediaKeyBit;
 }
 
@@ -64,7 +68,8 @@ ContentKey key_of(const EmbeddingRows& r, int64_t row) {
 
 EmbeddingRows EmbeddingRows::of(std::vector<float> values, int64_t hidden_size) {
   EmbeddingRows r;
-  r.rows = hidden_size > 0 ? std::ssize(values) / hidden_size : 0;
+  // Values that are no whole rows make no rows, which Prompt::append() refuses.
+  r.rows = hidden_size > 0 && std::ssize(values) % hidden_size == 0 ? std::ssize(values) / hidden_size : 0;
   r.hidden_size = hidden_size;
   const auto owner = std::make_shared<const std::vector<float>>(std::move(values));
   r.values = std::shared_ptr<const float>(owner, owner->data());
@@ -84,8 +89,12 @@ void Prompt::push_back(int32_t token) {
 }
 
 void Prompt::append(std::span<const int32_t> tokens) {
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  for (const int32_t token : tokens) keys_.push_back(token_key(token));
+  const std::vector<int32_t> more(tokens.begin(), tokens.end());  // they may be those of this prompt
+  const size_t size = keys_.size() + more.size();
+  // Room for the keys first: if it is lacking, nothing has changed.
+  if (size > keys_.capacity()) keys_.reserve(std::max(size, 2 * keys_.capacity()));
+  tokens_.insert(tokens_.end(), more.begin(), more.end());
+  for (const int32_t token : more) keys_.push_back(token_key(token));
 }
 
 Status Prompt::append(EmbeddingRows rows) {

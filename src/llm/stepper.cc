@@ -301,7 +301,14 @@ Status Stepper::check(const StepEntry& entry) const {
     return invalid_argument("logits of {} rows are requested, there are {} tokens",
                             std::max(entry.logit_rows, entry.hidden_rows), count);
   if (const int64_t end = end_position(entry), most = ports_.max_position(context_); end > most)
-    return invalid_argument("the positions of embeddings lead to {}; {} is the largest", end, most);
+    return invalid_argument(
+        "the positions of embeddings lead to {}; {} is the largest: raise the context or give smaller positions", end,
+        most);
+  if (entry.tokens.has_positions())
+    for (size_t i = 0; i < entry.tokens.size(); ++i)
+      for (int64_t axis = 0; axis < ports_.axes; ++axis)
+        if (const int64_t position = position_origin(entry) + entry.tokens.position(i, axis); position < 0)
+          return invalid_argument("a row of embeddings is at position {}; append the rows before it first", position);
   return {};
 }
 

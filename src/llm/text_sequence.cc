@@ -77,7 +77,10 @@ StepEntry TextSequence::entry(const PromptView& tokens, int64_t logit_rows) cons
 
 Status TextSequence::check(const PromptView& tokens, int64_t rows) const {
   std::lock_guard lock(stepper_.mutex());
-  return stepper_.check({.state = state_.get(), .tokens = tokens, .logit_rows = rows});
+  return stepper_.check({.state = state_.get(),
+                         .tokens = tokens,
+                         .logit_rows = rows,
+                         .next_position = next_position_.at(state_->length())});
 }
 
 StepEntry TextSequence::step_of(const StepEntry& entry, int64_t begin) const {

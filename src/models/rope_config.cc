@@ -23,7 +23,8 @@ std::string type_of(ConfigReader& s) {
   return type == "mrope" ? "default" : type;  // it only says that there is a "mrope_section"
 }
 
-/// Sets the axis of each frequency from "mrope_section", if there is one. A fourth number, which GGUF files have, is 0.
+/// Sets the axis of each frequency from "mrope_section", if there is one. A fourth number must be 0. The
+/// sections of GGUF files (rope.dimension_sections) are not read, so their models have one axis.
 Status read_sections(ConfigReader& s, const nlohmann::json& scaling, RopeTableAttrs& rope) {
   const auto stated = scaling.find("mrope_section");
   if (stated == scaling.end() || stated->is_null()) return {};

@@ -139,7 +139,7 @@ void add_embeddings(const PromptSpans& self, const EmbeddingValues& values, uint
 /// Prompts as spans, if they are given so: all or none.
 std::vector<const redline_prompt_spans*> spans_of(const nb::list& prompts) {
   std::vector<const redline_prompt_spans*> spans;
-  if (prompts.size() == 0 || !nb::isinstance<PromptSpans>(prompts[0])) return spans;
+  if (prompts.empty() || !nb::isinstance<PromptSpans>(prompts[0])) return spans;
   for (nb::handle prompt : prompts) spans.push_back(nb::cast<const PromptSpans&>(prompt).get());
   return spans;
 }

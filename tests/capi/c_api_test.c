@@ -187,6 +187,15 @@ static void struct_sizes(void) {
   FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_INVALID_ARGUMENT, "struct_size");
   options.struct_size = sizeof options - 1;
   FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_INVALID_ARGUMENT, "redline_model_options");
+  { /* a program that was compiled before a field was added: what lies behind its struct is not read */
+    const size_t older = offsetof(redline_model_options, prompt_embeddings);
+    memset(&options, 0xff, sizeof options);
+    redline_model_options_init(&options, older);
+    CHECK(options.struct_size == older && options.prompt_embeddings != 0);
+    OK(redline_model_open(tales, &options, &model, &error));
+    redline_model_release(model);
+    model = NULL;
+  }
   memset(&larger, 0xff, sizeof larger);
   redline_model_options_init(&larger.known, sizeof larger);
   CHECK(larger.known.struct_size == sizeof larger && larger.later == 0);

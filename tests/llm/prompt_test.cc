@@ -78,6 +78,19 @@ TEST(Prompt, KeysOfRowsDependOnTheMediaTheRowAndItsPosition) {
   named.media_hash = part.media_hash = 77;
   part.media_offset = 2;
   EXPECT_EQ(keys(part)[0], keys(named)[2]);
+  EmbeddingRows numbered = first, next = first;
+  numbered.media_hash = 1;
+  numbered.media_offset = 256;
+  next.media_hash = 257;
+  EXPECT_NE(keys(numbered)[0], keys(next)[0]) << "media that a caller numbers";
+  numbered.media_offset = std::numeric_limits<int64_t>::max();
+  EXPECT_NE(keys(numbered)[0], keys(numbered)[1]);
+  EmbeddingRows whole = first, half = rows_of(2, 3, 1);
+  whole.media_hash = half.media_hash = 77;
+  whole.positions = {0, 0, 1, 1};
+  half.media_offset = 2;
+  half.positions = {1, 1};
+  EXPECT_NE(keys(half)[0], keys(whole)[2]) << "positions count from where the rows begin";
   EmbeddingRows placed = first;
   placed.positions = {0, 1, 2, 2};
   EXPECT_NE(keys(placed)[3], plain[3]);
@@ -390,7 +403,7 @@ TEST(PromptEmbeddings, PromptsThatDoNotFitTheModelAreErrors) {
   EXPECT_THAT(status(*engine, placeholder).message(), HasSubstr("token 64 is outside the vocabulary"));
   EmbeddingRows far = rows_of(2, 32, 1);
   far.positions = {0, 200};
-  EXPECT_THAT(status(*engine, far).message(), HasSubstr("lead to 201; 128 is the largest"));
+  EXPECT_THAT(status(*engine, far).message(), HasSubstr("lead to 201; 128 is the largest: raise the context"));
 }
 
 // --- Positions by axis, and rows of inner layers ---

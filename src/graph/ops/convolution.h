@@ -49,7 +49,8 @@ struct ConvolutionAttrs {
 ///   convolution   floor((in + pad_before + pad_after - dilation (kernel - 1) - 1) / stride) + 1
 ///   transposed    (in - 1) stride - pad_before - pad_after + dilation (kernel - 1) + 1 + output_padding
 int64_t convolved_size(const ConvAxis& axis, bool is_transposed, int64_t in);
-/// Returns the same of a symbolic size; nullopt if it is no polynomial (a symbol divided by a stride).
+/// Returns the same of a symbolic size; nullopt if it is no polynomial (a symbol divided by a stride). It holds where
+/// it is not negative: the caller bounds its inputs from below, since a polynomial cannot end at 0.
 std::optional<Dim> convolved_size(const ConvAxis& axis, bool is_transposed, const Dim& in);
 
 /// Optional inputs of a convolution.

@@ -57,6 +57,7 @@ Value rope(GraphBuilder& g, Value x, Value table, RopeAttrs attrs);
 
 /// Computes y = rope(x) in float64, for references.
 void rope_reference(const HostTensor& x, const HostTensor& table, int64_t head_dim, HostTensor& y);
+
 // Computes one row of the table: out[0, h) are cosines, out[h, 2h) sines, with h = rotary_dim / 2. `positions`: the
 // token's position on every axis.
 template <class Position, class T>

@@ -1,5 +1,5 @@
 // add(r, linear(x)), where only the add reads the linear, becomes linear(x) + r in the linear's epilogue: one pass
-// less over the hidden state. The same for conv2d.
+// less over the hidden state. The same for convolution.
 #include <map>
 
 #include "graph/ops/add.h"

@@ -54,6 +54,7 @@ std::string_view kernel_sources_hash(std::string_view kernel) {
   // The families are those of cmake/KernelSources.cmake.
   if (family.starts_with("linear_") || family.starts_with("prepare_")) family = "linear";
   if (family.starts_with("attention_") || family == "kv_append") family = "attention";
+  if (family.starts_with("conv")) family = "convolution";
   for (const KernelSources& sources : kKernelSources)
     if (sources.family == family) return sources.sha256;
   return "";

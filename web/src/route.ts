@@ -24,8 +24,9 @@ export const panelOpen = signal(false);
 
 function go(to: string) {
   drawerOpen.value = false;
-  if (location.hash === to) hash.value = to;
-  else location.hash = to;
+  // The event of the browser comes later: until then, what is typed would go into the view that was left.
+  hash.value = to;
+  if (location.hash !== to) location.hash = to;
 }
 export const openChat = (id: string) => go(`#/chat/${id}`);
 export const openNew = (kind: 'chat' | 'write' = 'chat') => go(kind === 'write' ? '#/write' : '#/');

@@ -49,8 +49,8 @@ struct RopeTable {
 
  private:
   static TILE_FN float grown_factor(const Args& a, int32_t position) {
-    return static_cast<float>(a.attention_factor *
-                              (1 + a.growth_beta * log_of(1.0 + static_cast<double>(position / a.growth_context))));
+    const int32_t spans = position / a.growth_context;  // whole contexts before the position
+    return static_cast<float>(a.attention_factor * (1 + a.growth_beta * log_of(1.0 + spans)));
   }
   /// Returns the positions that the frequencies `at` multiply.
   static TILE_FN Lanes<float> position_of(const Args& a, int t, const Lanes<int>& at, const Lanes<bool>& mask,

@@ -7,18 +7,12 @@ namespace redline {
 namespace {
 
 nlohmann::json bloom_common_config(const nlohmann::json& own_config) {
-  nlohmann::json config = own_config;
   constexpr std::pair<const char*, const char*> kKeys[] = {{"n_embed", "hidden_size"},
                                                            {"n_layer", "num_hidden_layers"},
                                                            {"n_head", "num_attention_heads"},
                                                            {"seq_length", "max_position_embeddings"},
                                                            {"layer_norm_epsilon", "layer_norm_eps"}};
-  for (const auto& [own, common] : kKeys)
-    if (const auto at = config.find(own); at != config.end() && !at->is_null()) {
-      const nlohmann::json value = *at;
-      config[common] = value;
-    }
-  return config;
+  return with_common_names(own_config, kKeys);
 }
 
 /// Reorders rows, which are stored by head, to GGUF's order, which has all queries first.

@@ -16,6 +16,15 @@ std::string shown(const nlohmann::json& value) {
 
 }  // namespace
 
+nlohmann::json with_common_names(nlohmann::json config, std::span<const std::pair<const char*, const char*>> names) {
+  for (const auto& [own, common] : names)
+    if (const auto at = config.find(own); at != config.end() && !at->is_null()) {
+      nlohmann::json value = *at;  // the assignment may move what `at` refers to
+      config[common] = std::move(value);
+    }
+  return config;
+}
+
 nlohmann::json with_defaults(nlohmann::json config, const nlohmann::json& defaults) {
   for (const auto& [key, value] : defaults.items())
     if (!config.contains(key)) config[key] = value;

@@ -3,7 +3,9 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -12,6 +14,8 @@ namespace redline {
 /// Returns `config` with the keys of `defaults` that it does not have; for families whose defaults differ from the
 /// common ones. null stays null.
 nlohmann::json with_defaults(nlohmann::json config, const nlohmann::json& defaults);
+/// Returns the config with the values of a family's own keys under the common names too. `names`: own key, common name.
+nlohmann::json with_common_names(nlohmann::json config, std::span<const std::pair<const char*, const char*>> names);
 
 /// A reader that keeps the first error and returns harmless values after it, so that callers read all fields and check
 /// status() once.

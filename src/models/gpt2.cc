@@ -1,10 +1,24 @@
 // GPT-2: learned embeddings of positions, layer norms and projections with biases, GELU (Radford et al. 2019).
+#include "models/gpt2.h"
+
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/linear.h"
 #include "models/llama.h"
 
 namespace redline {
+
+nlohmann::json gpt2_common_config(const nlohmann::json& own) {
+  constexpr std::pair<const char*, const char*> kKeys[] = {{"n_embd", "hidden_size"},
+                                                           {"n_layer", "num_hidden_layers"},
+                                                           {"n_head", "num_attention_heads"},
+                                                           {"n_positions", "max_position_embeddings"},
+                                                           {"n_inner", "intermediate_size"},
+                                                           {"activation_function", "hidden_act"},
+                                                           {"layer_norm_epsilon", "layer_norm_eps"}};
+  return with_common_names(own, kKeys);
+}
+
 namespace {
 
 /// Adds features [begin, begin + out) of a projection to `stored` features. Hugging Face's matrices are [in, out],
@@ -16,23 +30,6 @@ Value project(LayerBuilder& b, Value x, const char* name, const char* part, int6
   b.graph().set_scope(to);
   const Value weight = b.weights().take_transposed(from + ".weight", in, stored, begin, out, to + ".weight");
   return linear(b.graph(), x, weight, b.weights().take_rows(from + ".bias", {stored}, begin, out, to + ".bias"));
-}
-
-nlohmann::json gpt2_common_config(const nlohmann::json& own_config) {
-  nlohmann::json config = own_config;
-  constexpr std::pair<const char*, const char*> kKeys[] = {{"n_embd", "hidden_size"},
-                                                           {"n_layer", "num_hidden_layers"},
-                                                           {"n_head", "num_attention_heads"},
-                                                           {"n_positions", "max_position_embeddings"},
-                                                           {"n_inner", "intermediate_size"},
-                                                           {"activation_function", "hidden_act"},
-                                                           {"layer_norm_epsilon", "layer_norm_eps"}};
-  for (const auto& [own, common] : kKeys)
-    if (const auto at = config.find(own); at != config.end()) {
-      const nlohmann::json value = *at;
-      config[common] = value;
-    }
-  return config;
 }
 
 /// Projections are transposed; the causal-mask buffers are not weights.
@@ -87,14 +84,6 @@ Result<LanguageModel> build_gpt2(const Checkpoint& checkpoint, const DecoderOutp
   REDLINE_ASSIGN(Graph graph, build_decoder("gpt2", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
-
-constexpr GgufName kGpt2GgufTop[] = {{"token_embd", "transformer.wte"},
-                                     {"position_embd", "transformer.wpe"},
-                                     {"output_norm", "transformer.ln_f"},
-                                     {"output", "lm_head"}};
-constexpr GgufName kGpt2GgufLayer[] = {{"attn_norm", "ln_1"},          {"attn_qkv", "attn.c_attn"},
-                                       {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
-                                       {"ffn_up", "mlp.c_fc"},         {"ffn_down", "mlp.c_proj"}};
 
 }  // namespace
 

@@ -2,25 +2,11 @@
 // arXiv:2305.06161).
 #include "graph/ops/add.h"
 #include "graph/ops/linear.h"
+#include "models/gpt2.h"
 #include "models/llama.h"
 
 namespace redline {
 namespace {
-
-/// Returns the config with the common names of this family's keys.
-nlohmann::json gpt_bigcode_common_config(const nlohmann::json& own) {
-  nlohmann::json config = own;
-  constexpr std::pair<const char*, const char*> kKeys[] = {{"n_embd", "hidden_size"},
-                                                           {"n_layer", "num_hidden_layers"},
-                                                           {"n_head", "num_attention_heads"},
-                                                           {"n_positions", "max_position_embeddings"},
-                                                           {"n_inner", "intermediate_size"},
-                                                           {"activation_function", "hidden_act"},
-                                                           {"layer_norm_epsilon", "layer_norm_eps"}};
-  for (const auto& [key, common] : kKeys)
-    if (const auto at = own.find(key); at != own.end()) config[common] = *at;
-  return config;
-}
 
 /// Adds queries (which = 0), keys (1) or values (2). With one shared head all queries come first; without, each head
 /// has its queries, keys and values together.
@@ -43,7 +29,7 @@ Value project_bigcode(LayerBuilder& b, Value x, int64_t which) {
 }
 
 Result<LanguageModel> build_gpt_bigcode(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
-  nlohmann::json config = gpt_bigcode_common_config(checkpoint.config);
+  nlohmann::json config = gpt2_common_config(checkpoint.config);
   ConfigReader r(config);
   if (!r.has("intermediate_size")) config["intermediate_size"] = 4 * r.integer("hidden_size", 1, int64_t{1} << 22);
   if (!checkpoint.gguf_names)
@@ -83,25 +69,14 @@ Status set_gpt_bigcode_keys(const Checkpoint&, const DecoderConfig& c, const Ggu
   return unsupported("GGUF files of starcoder have one key and value for all heads; multi_query is false");
 }
 
-constexpr GgufName kGptBigcodeGgufTop[] = {{"token_embd", "transformer.wte"},
-                                           {"position_embd", "transformer.wpe"},
-                                           {"output_norm", "transformer.ln_f"},
-                                           {"output", "lm_head"}};
-constexpr GgufName kGptBigcodeGgufLayer[] = {{"attn_norm", "ln_1"},          {"attn_qkv", "attn.c_attn"},
-                                             {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
-                                             {"ffn_up", "mlp.c_fc"},         {"ffn_down", "mlp.c_proj"}};
-
 }  // namespace
 
 extern const ModelFamily kGptBigcodeFamily = {
     .model_type = "gpt_bigcode",
     .architecture = "GPTBigCodeForCausalLM",
-    .gguf = {.architecture = "starcoder",
-             .top = kGptBigcodeGgufTop,
-             .layer = kGptBigcodeGgufLayer,
-             .hf_layers = "transformer.h."},
+    .gguf = {.architecture = "starcoder", .top = kGpt2GgufTop, .layer = kGpt2GgufLayer, .hf_layers = "transformer.h."},
     .build = build_gpt_bigcode,
-    .common_config = gpt_bigcode_common_config,
+    .common_config = gpt2_common_config,
     .gguf_keys = set_gpt_bigcode_keys,
     .gguf_states_rope = true,
 };

@@ -36,13 +36,11 @@ Result<std::vector<std::string>> read_attention_kinds(const nlohmann::json& conf
 }
 
 Result<LanguageModel> build_gpt_neo(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
-  nlohmann::json config = checkpoint.config;
   constexpr std::pair<const char*, const char*> kKeys[] = {{"num_layers", "num_hidden_layers"},
                                                            {"num_heads", "num_attention_heads"},
                                                            {"activation_function", "hidden_act"},
                                                            {"layer_norm_epsilon", "layer_norm_eps"}};
-  for (const auto& [own, common] : kKeys)
-    if (const auto at = checkpoint.config.find(own); at != checkpoint.config.end()) config[common] = *at;
+  nlohmann::json config = with_common_names(checkpoint.config, kKeys);
   ConfigReader r(config);
   if (!r.has("intermediate_size")) config["intermediate_size"] = 4 * r.integer("hidden_size", 1, int64_t{1} << 22);
   const int64_t window = r.integer("window_size", 1, int64_t{1} << 40, 256);

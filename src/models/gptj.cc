@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/ops/add.h"
+#include "models/gpt2.h"
 #include "models/llama.h"
 
 namespace redline {
@@ -10,16 +11,7 @@ namespace {
 
 /// Returns the config with the common names of GPT-J's keys.
 Result<nlohmann::json> gptj_common_config(const nlohmann::json& own) {
-  nlohmann::json config = own;
-  constexpr std::pair<const char*, const char*> kKeys[] = {{"n_embd", "hidden_size"},
-                                                           {"n_layer", "num_hidden_layers"},
-                                                           {"n_head", "num_attention_heads"},
-                                                           {"n_positions", "max_position_embeddings"},
-                                                           {"n_inner", "intermediate_size"},
-                                                           {"activation_function", "hidden_act"},
-                                                           {"layer_norm_epsilon", "layer_norm_eps"}};
-  for (const auto& [key, common] : kKeys)
-    if (const auto at = own.find(key); at != own.end()) config[common] = *at;
+  nlohmann::json config = gpt2_common_config(own);
   ConfigReader r(config);
   const int64_t width = r.integer("hidden_size", 1, int64_t{1} << 22),
                 heads = r.integer("num_attention_heads", 1, width);

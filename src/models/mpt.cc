@@ -7,18 +7,12 @@ namespace redline {
 namespace {
 
 nlohmann::json mpt_common_config(const nlohmann::json& own_config) {
-  nlohmann::json config = own_config;
   constexpr std::pair<const char*, const char*> kKeys[] = {{"d_model", "hidden_size"},
                                                            {"n_layers", "num_hidden_layers"},
                                                            {"n_heads", "num_attention_heads"},
                                                            {"max_seq_len", "max_position_embeddings"},
                                                            {"layer_norm_epsilon", "layer_norm_eps"}};
-  for (const auto& [own, common] : kKeys)
-    if (const auto at = config.find(own); at != config.end() && !at->is_null()) {
-      const nlohmann::json value = *at;
-      config[common] = value;
-    }
-  return config;
+  return with_common_names(own_config, kKeys);
 }
 
 struct MptAttention {

@@ -35,7 +35,7 @@ findings=$build/findings
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p $findings
-failed=0
+failed=()
 for target in "${targets[@]}"; do
   program=$build/fuzz/${target}_fuzz
   seeds=$build/seeds/$target corpus=$build/corpus/$target
@@ -50,10 +50,10 @@ for target in "${targets[@]}"; do
   if ((status == 0)); then
     echo "$target: ok, ${runs:-0} inputs in ${share} s, ${reached:-0} branches reached"
   else
-    failed=1
+    failed+=("$target: $(grep -m 1 -E 'runtime error|ERROR|SUMMARY' "$work/$target.log" || echo "exit status $status")")
     cp "$work/$target.log" "$findings/$target.log"
     echo "$target: FAILED, see $findings/$target.log and the input beside it"
-    grep -m 3 -E 'ERROR|SUMMARY|runtime error' "$work/$target.log" || true
+    grep -m 4 -E 'ERROR|SUMMARY|runtime error|^Base64' "$work/$target.log" || true
   fi
   if [[ $keep == yes ]] && ((status == 0)); then
     mkdir "$work/merged"
@@ -67,4 +67,7 @@ for target in "${targets[@]}"; do
     rm -rf "$work/merged"
   fi
 done
-exit $failed
+if ((${#failed[@]})); then
+  echo "${#failed[@]} of ${#targets[@]} targets failed: $(printf '%s; ' "${failed[@]}")their inputs are in $findings"
+  exit 1
+fi

@@ -22,8 +22,8 @@ results=build/test-results
 rm -rf $results && mkdir -p $results
 python=build/venv/bin/python
 
-# A part that is one test: its name and its outcome go to the list that count_tests.py reads. Exit 77 is a skip, for the reason
-# in the last line of the output.
+# A part that is one test: its name and its outcome go to the list that count_tests.py reads. Exit 77 is a skip. The last line of
+# the output is the reason of a skip or a failure.
 one() {
   local name=$1 begin=$SECONDS status=0 output=$results/output.$BASHPID.txt
   shift
@@ -33,7 +33,7 @@ one() {
   case $status in
     0) echo "passed $name" >>$results/parts.txt ;;
     77) echo "skipped $name: $(tail -n 1 "$output")" >>$results/parts.txt ;;
-    *) echo "failed $name" >>$results/parts.txt ;;
+    *) echo "failed $name: $(tail -n 1 "$output")" >>$results/parts.txt ;;
   esac
   took "$name" $((SECONDS - begin))
 }

@@ -90,16 +90,16 @@ int main() {
   set(${result} "${isas}" PARENT_SCOPE)
 endfunction()
 
-# redline_linear_q8_parts(SOURCES ISA): adds the sources that linear_q8.inc is compiled into (kernels/cpu/linear_q8_parts.h),
+# redline_linear_q8_parts(SOURCES ISA): adds the sources that linear_q8.inc is compiled into (kernels/cpu/linear/linear_q8_parts.h),
 # each with two formats: half a minute of one core at most.
 function(redline_linear_q8_parts sources isa)
-  file(STRINGS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_q8_parts.h parts REGEX "kLinearQ8Parts = [0-9]+")
+  file(STRINGS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear/linear_q8_parts.h parts REGEX "kLinearQ8Parts = [0-9]+")
   string(REGEX REPLACE ".* = ([0-9]+).*" "\\1" parts "${parts}")
   math(EXPR last "${parts} - 1")
   foreach(part RANGE ${last})
     set(source ${PROJECT_BINARY_DIR}/kernels/linear_q8_${part}.${isa}.kernel.cc)
     file(CONFIGURE OUTPUT ${source} CONTENT "#define REDLINE_LINEAR_Q8_PART ${part}
-#include \"kernels/cpu/linear_q8.inc\"
+#include \"kernels/cpu/linear/linear_q8.inc\"
 ")
     list(APPEND ${sources} ${source})
   endforeach()
@@ -116,15 +116,15 @@ function(redline_add_cpu_kernels target)
   if(REDLINE_SANITIZE)
     set(optimisation -O1)
   endif()
-  file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.kernel.cc)
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.kernel.cc)
   # Products over the plain stand-in of a tile unit: only tests run them.
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_tiles.kernel.cc
-                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8_tiles.kernel.cc APPEND PROPERTY COMPILE_OPTIONS -O1)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear/linear_tiles.kernel.cc
+                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear/linear_i8_tiles.kernel.cc APPEND PROPERTY COMPILE_OPTIONS -O1)
   # GCC 12's partial redundancy elimination carries the accumulators of this loop in two sets of registers: 32 moves for
   # 16 dot products, and up to a third more time. No other kernel gains without it; attention loses.
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8.avx2_vnni.kernel.cc
-                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8.avx512_vnni.kernel.cc
-                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_requantized.avx512_vnni.kernel.cc APPEND PROPERTY
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear/linear_i8.avx2_vnni.kernel.cc
+                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear/linear_i8.avx512_vnni.kernel.cc
+                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear/linear_requantized.avx512_vnni.kernel.cc APPEND PROPERTY
                COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fno-tree-pre>)
   redline_rows(cpu_kernels "fill_@name@" src/kernels/cpu .kernel.cc)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/table.base.kernel.cc APPEND PROPERTY

@@ -1,11 +1,12 @@
 # Registries that the build fills. redline_rows(NAME SYMBOL FOLDER SUFFIX) writes rows/NAME.inc with one REDLINE_ROW(symbol)
-# per file of FOLDER that ends in SUFFIX. In SYMBOL, @name@ stands for the file's name without SUFFIX, @Name@ for the same in
+# per file in or below FOLDER that ends in SUFFIX. In SYMBOL, @name@ stands for the file's name without SUFFIX, @Name@ for the same in
 # camel case: with "k@Name@Solver" and .cc, unipc.cc gives REDLINE_ROW(kUnipcSolver). Names with a dot are left out.
 # For components without an order of their own; where one matters (--help, text families) the list is written by hand.
 function(redline_rows name symbol folder suffix)
-  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_SOURCE_DIR}/${folder}/*${suffix})
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_SOURCE_DIR}/${folder}/*${suffix})
   set(rows "")
   foreach(file IN LISTS files)
+    get_filename_component(file ${file} NAME)
     string(REPLACE "${suffix}" "" stem ${file})
     if(stem MATCHES "\\.")
       continue()

@@ -2,7 +2,7 @@
 // safetensors. Reads the same safetensors as an adapter for images. Bytes that begin like a GGUF file are read as one.
 #include "diffusion/adapters.h"
 #include "fuzz_file.h"
-#include "models/text_adapter.h"
+#include "models/files/text_adapter.h"
 
 using namespace redline;
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "fuzz_input.h"
-#include "models/decoder.h"
-#include "models/rope_config.h"
+#include "models/blocks/decoder.h"
+#include "models/blocks/rope_config.h"
 
 namespace redline {
 

@@ -2,10 +2,10 @@
 // the methods by which checkpoints are quantized. There are no weights, so each reader ends at the first tensor at the
 // latest.
 #include "fuzz_input.h"
-#include "models/image_registry.h"
-#include "models/quantized_checkpoint.h"
+#include "models/checkpoint/quantized_checkpoint.h"
+#include "models/checkpoint/text_part.h"
+#include "models/image/image_registry.h"
 #include "models/registry.h"
-#include "models/text_part.h"
 #include "text/json_reader.h"
 
 using namespace redline;

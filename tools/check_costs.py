@@ -95,9 +95,9 @@ def copy_tree(to):
 
 # Where names of a registry's rows are: files, and what precedes a name. The names that other places may not list.
 REGISTRIES = (
-    ("src/models/*.cc", r"\.model_type = ", False),
-    ("src/models/*.cc", r"\.gguf_architecture = ", False),
-    ("src/models/*.cc", r"\.gguf = \{\.architecture = ", False),
+    ("src/models/**/*.cc", r"\.model_type = ", False),
+    ("src/models/**/*.cc", r"\.gguf_architecture = ", False),
+    ("src/models/**/*.cc", r"\.gguf = \{\.architecture = ", False),
     ("src/diffusion/solvers/*.cc", r"\.name = ", True),
     ("src/diffusion/step_cache/rules/*.cc", r"\.name = ", True),
 )

@@ -34,6 +34,8 @@ ALLOWED = {
     "backends/cpu": ["status", "base", "tensor", "kernels/cpu", "graph", "backends"],
     "backends/tiles": ["status", "base", "tensor", "kernels/tiles", "graph", "backends"],
     "runtime": [*_CORE, "kernels/tiles", "kernels/emu", "backends/tiles"],
+    # Measured limits of the machine. The engine's bounds and the costs of its work are types of the public API.
+    "machine": ["status", "base", "tensor", "kernels/cpu", "api"],
     "formats": ["status", "base", "tensor"],
     # Images: bytes to arrays and back, orientation, transparency and resizing. No model.
     "media": ["status", "base", "formats"],
@@ -45,7 +47,7 @@ ALLOWED = {
     # The Hugging Face Hub: its files, not what is in them. Outside the library; only the commands fetch models.
     "hub": ["status", "base"],
     "models": _MODELS,
-    "llm": [*_MODELS, "constraints", "models", "api"],
+    "llm": [*_MODELS, "constraints", "machine", "models", "api"],
     "embedding": [*_MODELS, "models", "llm", "api"],
     "diffusion": [*_MODELS, "media", "models", "api"],
     # The C interface: the public API behind C functions. `redline_devices` asks the kernels.
@@ -53,12 +55,12 @@ ALLOWED = {
     # The extension module of the Python package: over the C interface and nothing else.
     "python": ["api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
-    "lab": [*_MODELS, "media", "models", "llm", "diffusion", "api"],
+    "lab": [*_MODELS, "machine", "media", "models", "llm", "diffusion", "api"],
     # HTTP in front of the public API: models are reached through it only. Images travel as files.
     "server": ["status", "base", "formats", "media", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
-    "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "media", "text", "chat", "models", "hub", "lab", "server",
+    "cli": ["status", "base", "tensor", "kernels/cpu", "machine", "formats", "media", "text", "chat", "models", "hub", "lab", "server",
             "api"],
 }
 # Contents of each layer, for the table of docs/architecture.md and in its order.
@@ -76,19 +78,21 @@ CONTENTS = {
     "backends/cpu": "the CPU's lowering of each op, packing of weights and its cache, memory, the Executor",
     "backends/tiles": "lowerings, packing and memory of tile devices, the TileRunner",
     "runtime": "Runtime (workers, kernels, timeline, weight cache), Executable (a graph ready to run), Interpreter, devices",
+    "machine": "measured peaks of the machine, and the bounds of steps that follow from them",
     "formats": "readers and writers of files: GGUF, safetensors, ONNX, .npy, torch files, configs",
     "media": "images: files to pixels and back, orientation, transparency, resizing",
     "text": "Unicode, tokenizers",
     "constraints": "grammars, JSON Schemas and regular expressions as masks of tokens",
     "chat": "chat templates, reasoning and tool calls in the output of models",
-    "models": "config, weight names and graph, one file per family; checkpoints, quantizing, adapters; onnx/: networks of ONNX files",
+    "models": "config, weight names and graph, one file per family (text/, encoders/, image/) over what families share (blocks/); checkpoint/: "
+              "files as config and tensors; files/: GGUF, quantizing, adapters, random weights; onnx/: networks of ONNX files",
     "llm": "state of sequences, stepper, attention plan, scheduler, generation loop, sampler, prefix cache, engine",
     "embedding": "embeddings of texts and scores of classifiers: pooling, sentence-transformers' files, EmbeddingEngine",
     "diffusion": "pipelines, solvers, step cache, adapters, the denoising loop",
     "hub": "the Hugging Face Hub: names, the choice of files, downloads, the shared cache; not part of libredline",
     "capi": "the C interface over the public API; `libredline.so` exports nothing else ([c_api.md](c_api.md))",
     "python": "the extension module of the Python package over the C interface ([python.md](python.md))",
-    "lab": "benchmarks, random models, compare, calibrate, image metrics; not part of libredline",
+    "lab": "benchmarks, random networks, compare, calibrate, image metrics; not part of libredline",
     "server": "HTTP ([serving.md](serving.md)); not part of libredline",
     "cli": "one file per command ([cli.md](cli.md))",
 }
@@ -114,12 +118,13 @@ ONE_THING = {
     "formats/gguf formats/gguf_parser": "halves of one reader",
     "formats/onnx formats/onnx_parser": "halves of one reader",
     "kernels/cpu/activation kernels/cpu/activation_functions": "a kernel and its functions",
-    "kernels/cpu/attention kernels/cpu/attention_with_tiles": "a kernel and its form with tiles",
-    "kernels/cpu/conv2d kernels/cpu/conv2d_dots kernels/cpu/conv2d_patches kernels/cpu/conv2d_tiles kernels/cpu/conv_gather": "parts of one kernel",
-    "kernels/cpu/linear_tiles kernels/cpu/linear_tiles_few": "a kernel and its form for few rows",
+    "kernels/cpu/attention/attention kernels/cpu/attention/attention_with_tiles": "a kernel and its form with tiles",
+    "kernels/cpu/convolution/conv2d kernels/cpu/convolution/conv2d_dots kernels/cpu/convolution/conv2d_patches "
+    "kernels/cpu/convolution/conv2d_tiles kernels/cpu/convolution/conv_gather": "parts of one kernel",
+    "kernels/cpu/linear/linear_tiles kernels/cpu/linear/linear_tiles_few": "a kernel and its form for few rows",
     "kernels/emu/warp kernels/tiles/warp": "the device selects the warps that its kernels are compiled with",
-    "lab/random/random_model lab/random/random_networks lab/random/tensor_programs": "the table of random models, and rows",
-    "models/checkpoint models/quantized_checkpoint": "the reader of checkpoints, and the table of their quantized formats",
+    "lab/random/random_networks lab/random/tensor_programs": "the table of random networks, and rows",
+    "models/checkpoint/checkpoint models/checkpoint/quantized_checkpoint": "the reader of checkpoints, and the table of their quantized formats",
     "models/onnx/onnx_inference models/onnx/onnx_network": "the builder of networks, and what the rules of operators read",
     "server/http_connection server/http_server": "halves of one server",
     "text/hf_config text/rwkv": "the table of tokenizers, and a row",
@@ -248,10 +253,10 @@ def self_test():
         "src/kernels/tiles/warp.h": '#include "kernels/emu/warp.h"\n',
         "src/kernels/cuda/add.cu": '#include "kernels/tiles/kernel.h"\n#include "kernels/cuda/warp.cuh"\n',
         "src/kernels/cpu/add.kernel.cc": '#include <cmath>\n#include <immintrin.h>\n#include "kernels/cpu/simd.h"\n',
-        "src/models/llama.cc": '#include "formats/gguf.h"\n#include "runtime/program.h"\n',
-        "src/lab/random/random_model.cc": '#include "llm/llm_engine.h"\n',
+        "src/models/text/llama.cc": '#include "formats/gguf.h"\n#include "runtime/program.h"\n',
+        "src/lab/random/random_adapter.cc": '#include "llm/llm_engine.h"\n',
         "src/server/app.cc": '#include "redline/text.h"\n#include "server/http.h"\n#include "base/mapped_file.h"\n',
-        "src/cli/run_command.cc": '#include "redline/text.h"\n#include "lab/machine/peaks.h"\n',
+        "src/cli/run_command.cc": '#include "redline/text.h"\n#include "machine/peaks.h"\n',
         "src/capi/model.cc": '#include "redline/c_api.h"\n#include "base/error.h"\n',
     }
     bad = {
@@ -270,7 +275,7 @@ def self_test():
         "src/kernels/a.h": "\n",
         "src/llm/b.cc": '#include "kernels/emu/machine.h"\n',
         "src/models/a.cc": '#include "kernels/cpu/activation.h"\n',
-        "src/runtime/a.cc": '#include "models/llama.h"\n',
+        "src/runtime/a.cc": '#include "models/text/llama.h"\n',
         "src/diffusion/a.cc": '#include "lab/images/lpips.h"\n',
         "src/lab/a.cc": '#include "cli/terminal.h"\n',
         "src/capi/a.cc": '#include "llm/sampler.h"\n',

@@ -15,8 +15,8 @@ TEST({suite}, IsInTheRegistry) {{ {body} }}
 
 
 def add_text_family(tree):
-    tree.write("src/models/starling.cc", """// Starling: Llama's layers with biases on queries, keys and values.
-#include "models/llama.h"
+    tree.write("src/models/text/starling.cc", """// Starling: Llama's layers with biases on queries, keys and values.
+#include "models/text/llama.h"
 
 namespace redline {
 namespace {
@@ -43,9 +43,9 @@ extern const ModelFamily kStarlingFamily = {
 
 
 def add_diffusion_family(tree):
-    tree.write("src/models/starling.cc", """// Starling: a pipeline of one text encoder, and a denoiser that adds nothing to its latents.
-#include "models/dit_blocks.h"
-#include "models/image_registry.h"
+    tree.write("src/models/image/starling.cc", """// Starling: a pipeline of one text encoder, and a denoiser that adds nothing to its latents.
+#include "models/blocks/dit_blocks.h"
+#include "models/image/image_registry.h"
 
 namespace redline {
 namespace {
@@ -93,11 +93,11 @@ extern const PipelineRow kStarlingPipeline = {
 
 }  // namespace redline
 """)
-    registry = "src/models/image_registry.cc"
+    registry = "src/models/image/image_registry.cc"
     tree.add_row(registry, "DenoiserRow", "kDenoisers", "kStarlingDenoiser")
     tree.add_row(registry, "PipelineRow", "kPipelines", "kStarlingPipeline")
     tree.write("tests/models/starling_test.cc", TEST.format(
-        header="models/image_registry.h", suite="Starling",
+        header="models/image/image_registry.h", suite="Starling",
         body='EXPECT_TRUE(find_pipeline("StarlingPipeline").ok());'))
 
 
@@ -486,10 +486,10 @@ ADDITIONS = {
         "each instruction set are pointers in one table. The build finds lowerings and kernels"),
     "fusion": (
         add_fusion, 2, 2, "`graph/passes/NAME.cc` with its row, which the build finds, a test"),
-    "text family": (add_text_family, 3, 3, "`models/NAME.cc` with its row, the list in `models/registry.cc`, a test"),
+    "text family": (add_text_family, 3, 3, "`models/text/NAME.cc` with its row, the list in `models/registry.cc`, a test"),
     "diffusion family": (
         add_diffusion_family, 3, 3,
-        "`models/NAME.cc` with its rows, the lists in `models/image_registry.cc`, a test; for `redline.diffusers` also a class in "
+        "`models/image/NAME.cc` with its rows, the lists in `models/image/image_registry.cc`, a test; for `redline.diffusers` also a class in "
         "`python/redline/_torch_modules.py`, because each module's `forward` has arguments of its own"),
     "solver": (add_solver, 2, 2, "`diffusion/solvers/NAME.cc` with its row, which the build finds, a test"),
     "sampler": (

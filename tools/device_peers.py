@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-# As src/lab/random/random_model.cc: hidden, intermediate, layers, heads, key-value heads, size of a head, vocabulary.
+# As src/models/files/random_model.cc: hidden, intermediate, layers, heads, key-value heads, size of a head, vocabulary.
 SHAPES = {
     "tiny": (256, 512, 2, 4, 2, 64, 512),
     "llama-1b": (2048, 8192, 16, 32, 8, 64, 128256),

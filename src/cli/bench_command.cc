@@ -12,8 +12,8 @@
 #include "cli/json.h"
 #include "cli/kernel_bench_args.h"
 #include "lab/bench/text_bench.h"
-#include "lab/random/random_model.h"
 #include "lab/random/random_networks.h"
+#include "models/files/random_model.h"
 
 namespace redline::cli {
 namespace {
@@ -78,16 +78,15 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
     return invalid_argument("name a MODEL, or a shape with random weights: --random llama-1b:q4_0");
   if (!args.model.empty() && !args.random.empty()) return invalid_argument("give either MODEL or --random, not both");
   if (args.random.empty()) return find_model(args.model);
-  REDLINE_TRY(lab::parse_random_model(args.random).within("flag --random"));
-  const std::string name =
-      lab::is_random_model(args.random) ? args.random : std::string(lab::kRandomPrefix) + args.random;
+  REDLINE_TRY(lab::check_random_model(args.random).within("flag --random"));
+  const std::string name = is_random_model(args.random) ? args.random : std::string(kRandomPrefix) + args.random;
   if (args.save.empty()) return name;
   std::error_code error;
   if (std::filesystem::exists(args.save, error) && !args.force)
     return invalid_argument("{}: the file exists; --force replaces it", args.save);
   REDLINE_TRY(prepare_output(args.save));
   terminal.note("writing {}", args.save);
-  REDLINE_TRY(lab::save_random_model(name, args.save));
+  REDLINE_TRY(save_random_model(name, args.save));
   return args.save;
 }
 

@@ -47,10 +47,10 @@ const RowTable kImageRows({{"size", 9, false},
                            {"of ceiling", 10},
                            {"", 0, false}});
 
-std::string machine_line(const lab::MachinePeaks& peaks) {
+std::string machine_line(const MachinePeaks& peaks) {
   std::string machine;
   for (const char* name : {"read", "f32", "f16", "bf16", "int8"}) {
-    const lab::Peak* c = peaks.find(name);
+    const Peak* c = peaks.find(name);
     if (c == nullptr) continue;
     if (!machine.empty()) machine += ", ";
     if (!c->instruction.empty()) {
@@ -188,7 +188,7 @@ void ImageBenchTable::add(const lab::ImageBenchReport& report, const lab::ImageS
                       fmt::format("{:.1f} ms", row.first_ms), fmt::format("{:.1f} ms", row.second_ms),
                       fmt::format("{:.0f} ms", row.decode_ms), fmt::format("{:.2f} GOP", row.operations / 1e9),
                       fmt::format("{:.0f} GOP/s", row.gop_per_s()), fmt::format("{:.0f}%", 100 * report.share(row)),
-                      lab::differs(row.before, row.after) ? "the machine's state moved" : ""}));
+                      differs(row.before, row.after) ? "the machine's state moved" : ""}));
   terminal_.flush();
 }
 
@@ -230,7 +230,7 @@ void KernelBenchTable::finish(const lab::KernelBenchReport& report) {
 }
 
 void print_network_bench(const lab::NetworkBenchReport& report, Terminal& terminal) {
-  const std::optional<lab::Peak>& best = report.best;
+  const std::optional<Peak>& best = report.best;
   terminal.print("{}: {}, weights {}, {} threads{}\n", report.name, report.about, dtype_info(report.weights).name,
                  report.threads, report.device == "cpu" ? "" : ", on " + report.device);
   terminal.print("time     {:.1f} ms ({:.1f} .. {:.1f}, {} runs){}\n", report.median() * 1e3,

@@ -9,7 +9,7 @@
 #include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
-#include "models/model_tokenizer.h"
+#include "models/checkpoint/model_tokenizer.h"
 
 namespace redline::cli {
 namespace {

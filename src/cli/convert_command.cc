@@ -7,7 +7,7 @@
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "formats/llama2c_to_gguf.h"
-#include "models/checkpoint_to_gguf.h"
+#include "models/files/checkpoint_to_gguf.h"
 #include "text/gguf_vocab.h"
 
 namespace redline::cli {

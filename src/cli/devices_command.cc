@@ -11,10 +11,10 @@
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/table.h"
-#include "kernels/cpu/linear_choice.h"
-#include "kernels/cpu/linear_record.h"
-#include "lab/machine/machine_json.h"
-#include "lab/machine/peaks_cache.h"
+#include "kernels/cpu/linear/linear_choice.h"
+#include "kernels/cpu/linear/linear_record.h"
+#include "machine/machine_json.h"
+#include "machine/peaks_cache.h"
 #include "redline/text.h"
 
 namespace redline::cli {
@@ -101,7 +101,7 @@ Status print_kernels(const CpuKernels& table, bool json, Terminal& terminal) {
   return {};
 }
 
-Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state) {
+Json machine_json(const MachinePeaks& peaks, const MachineState& state) {
   int count = 0;
   const CpuIsa* isas = cpu_isas(&count);
   Json json = {{"cpu", value_in("/proc/cpuinfo", "model name")},
@@ -111,8 +111,8 @@ Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state
                {"caches", Json::object()},
                {"memory_bytes", kilobytes_in("/proc/meminfo", "MemTotal")},
                {"memory_available_bytes", kilobytes_in("/proc/meminfo", "MemAvailable")},
-               {"ceilings", lab::peaks_json(peaks)},
-               {"state", lab::state_json(state)},
+               {"ceilings", peaks_json(peaks)},
+               {"state", state_json(state)},
                {"devices", Json::array()},
                {"settings", Json::array()}};
   for (const DeviceInfo& d : list_devices())
@@ -133,13 +133,13 @@ Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state
   return json;
 }
 
-std::string state_text(const lab::MachineState& state) {
+std::string state_text(const MachineState& state) {
   std::string text = fmt::format("reads {:.1f} GB/s, f32 {:.0f} GOP/s", state.read_gb_s, state.f32_gop_s);
   if (state.ping_pong_ns > 0) text += fmt::format(", {:.0f} ns between cores", state.ping_pong_ns);
   return text + " (a sample of 20 ms; shared and virtual machines move within seconds)";
 }
 
-void print_machine(const lab::MachinePeaks& peaks, const lab::MachineState& state, Terminal& terminal) {
+void print_machine(const MachinePeaks& peaks, const MachineState& state, Terminal& terminal) {
   int count = 0;
   const CpuIsa* isas = cpu_isas(&count);
   std::vector<std::string> supported, missing, cache_texts;
@@ -172,7 +172,7 @@ void print_machine(const lab::MachinePeaks& peaks, const lab::MachineState& stat
   terminal.print("\n{}", devices.text());
 
   Table rows({"ceiling", "by", "one thread", fmt::format("{} threads", peaks.threads), "", "spread"}, {2, 3, 5});
-  for (const lab::Peak& c : peaks.rows)
+  for (const Peak& c : peaks.rows)
     rows.add({c.name, c.instruction.empty() ? c.isa : fmt::format("{} ({})", c.instruction, c.isa),
               fmt::format("{:.1f}", c.per_thread), fmt::format("{:.1f}", c.all), c.unit,
               fmt::format("{:.0f}%", 100 * c.spread)});
@@ -195,12 +195,12 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
   REDLINE_TRY(read_settings());
   REDLINE_ASSIGN(const CpuKernels* table, cpu_kernels());
   if (args.kernels) return print_kernels(*table, args.json, terminal);
-  const lab::PeakOptions options = {.all_sets = true};
+  const PeakOptions options = {.all_sets = true};
   const Progress measuring("measuring the machine", 0);
-  REDLINE_ASSIGN(const lab::MachinePeaks peaks, lab::measure_peaks(*table, options));
-  lab::store_peaks(peaks, options);
-  REDLINE_ASSIGN(lab::MachineSampler sampler, lab::MachineSampler::make(*table, peaks.threads));
-  REDLINE_ASSIGN(const lab::MachineState state, sampler.sample());
+  REDLINE_ASSIGN(const MachinePeaks peaks, measure_peaks(*table, options));
+  store_peaks(peaks, options);
+  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*table, peaks.threads));
+  REDLINE_ASSIGN(const MachineState state, sampler.sample());
   if (args.json) return print_json(machine_json(peaks, state), terminal);
   print_machine(peaks, state, terminal);
   return {};

@@ -12,7 +12,7 @@
 #include "cli/peer_flags.h"
 #include "cli/precision_option.h"
 #include "cli/terminal.h"
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 #include "redline/text.h"
 
 namespace redline::cli {
@@ -89,7 +89,7 @@ inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model,
   if (const std::string warning = memory_warning(path); !warning.empty())
     terminal.note("redline: warning: {}", warning);
   std::optional<Progress> loading(std::in_place, "loading " + short_name(path), 0);
-  Result<std::unique_ptr<TextEngine>> engine = lab::open_engine(path, options);
+  Result<std::unique_ptr<TextEngine>> engine = TextEngine::open(path, options);
   loading.reset();
   if (!engine.ok())
     return explain_kind(advise_text_memory(engine.status(), path, options.context), path, ModelUse::kText);

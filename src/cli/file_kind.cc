@@ -12,8 +12,8 @@
 #include "formats/gguf.h"
 #include "formats/onnx.h"
 #include "formats/safetensors.h"
-#include "lab/random/random_model.h"
-#include "models/image_registry.h"
+#include "models/files/random_model.h"
+#include "models/image/image_registry.h"
 
 namespace redline::cli {
 namespace {
@@ -231,7 +231,7 @@ Status check_kind(const std::string& path, FileKind kind, ModelUse use) {
 
 Status explain_kind(Status status, const std::string& path, ModelUse use) {
   if (status.ok() || status.code() == Code::io || is_out_of_memory(status.code()) || status.code() == Code::cancelled ||
-      lab::is_random_model(path))
+      is_random_model(path))
     return status;
   const Result<FileKind> kind = detect_file_kind(path);
   if (!kind.ok()) return kind.status().code() == Code::invalid_argument ? kind.status() : status;

@@ -6,7 +6,7 @@
 
 #include "base/text_distance.h"
 #include "cli/hub_pull.h"
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 
 namespace redline::cli {
 namespace {
@@ -64,7 +64,7 @@ std::vector<fs::path> model_roots_of(const fs::path& folder) {
 
 Result<std::string> find_model(const std::string& name) {
   if (is_hub_name(name)) return find_hub_model(name);
-  if (lab::is_random_model(name)) return name;
+  if (is_random_model(name)) return name;
   if (name.empty()) return invalid_argument("the name of the model is empty");
   std::error_code error;
   if (fs::exists(name, error)) return name;

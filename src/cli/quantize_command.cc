@@ -13,7 +13,7 @@
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "cli/table.h"
-#include "models/quantize_file.h"
+#include "models/files/quantize_file.h"
 
 namespace redline::cli {
 namespace {

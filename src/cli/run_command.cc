@@ -13,9 +13,9 @@
 #include "cli/sampling_args.h"
 #include "cli/table.h"
 #include "lab/bench/generation_speed.h"
-#include "lab/machine/peaks_cache.h"
 #include "lab/text/conversion_json.h"
-#include "models/model_tokenizer.h"
+#include "machine/peaks_cache.h"
+#include "models/checkpoint/model_tokenizer.h"
 
 namespace redline::cli {
 namespace {
@@ -76,23 +76,23 @@ struct RunArgs {
 };
 
 /// The machine's peaks for this model's steps. Measured after the first run on a machine, and kept.
-std::optional<lab::MachinePeaks> peaks_for(const TextEngine& engine) {
+std::optional<MachinePeaks> peaks_for(const TextEngine& engine) {
   const int64_t read_bytes = lab::decode_step_bytes(engine);
-  if (auto kept = lab::load_peaks(engine.info().threads, read_bytes)) return kept;
+  if (auto kept = load_peaks(engine.info().threads, read_bytes)) return kept;
   const Result<const CpuKernels*> kernels = cpu_kernels();
   if (!kernels.ok()) return std::nullopt;
   const Progress measuring("measuring the machine, once", 0);
-  return lab::peaks_of_machine(**kernels, engine.info().threads, read_bytes);
+  return peaks_of_machine(**kernels, engine.info().threads, read_bytes);
 }
 
 /// As lab::speed_of. Peaks that the run has exceeded were too low: they are measured again.
 lab::GenerationSpeed judged_speed(const TextEngine& engine, const GenerateResult& result, bool exact_f32) {
   constexpr double kMaxShare = 1.02;
-  std::optional<lab::MachinePeaks> peaks = peaks_for(engine);
+  std::optional<MachinePeaks> peaks = peaks_for(engine);
   lab::GenerationSpeed speed = lab::speed_of(engine, result, peaks ? &*peaks : nullptr, exact_f32);
   if (!peaks || std::max(speed.prefill.share(), speed.decode.share()) <= kMaxShare) return speed;
   if (const Result<const CpuKernels*> kernels = cpu_kernels(); kernels.ok())
-    lab::raise_peaks(**kernels, engine.info().threads, lab::decode_step_bytes(engine), *peaks);
+    raise_peaks(**kernels, engine.info().threads, lab::decode_step_bytes(engine), *peaks);
   return lab::speed_of(engine, result, &*peaks, exact_f32);
 }
 
@@ -158,7 +158,7 @@ Json logprob_json(const TextEngine& engine, int32_t id, float logprob) {
 Json run_result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f32, const SamplingOptions& sampling,
                      Json logprobs) {
   // JSON never waits for a measurement of the machine.
-  const auto peaks = lab::load_peaks(engine.info().threads, lab::decode_step_bytes(engine));
+  const auto peaks = load_peaks(engine.info().threads, lab::decode_step_bytes(engine));
   const lab::GenerationSpeed speed = lab::speed_of(engine, r, peaks ? &*peaks : nullptr, exact_f32);
   const auto share = [](const lab::PhaseSpeed& s) { return s.bound ? Json(s.share()) : Json(nullptr); };
   Json json = {{"model", engine.info().path},

@@ -10,7 +10,7 @@
 #include "cli/model_name.h"
 #include "cli/pooling_option.h"
 #include "cli/precision_option.h"
-#include "lab/machine/peaks_cache.h"
+#include "machine/peaks_cache.h"
 #include "redline/embedding.h"
 #include "redline/image.h"
 #include "server/app.h"
@@ -384,7 +384,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
                                  .takes_any_name = args.any_model_name},
                    .load_timeout_s = args.load_timeout,
                    .log = log.file,
-                   .machine_limits = lab::limits_of_machine});
+                   .machine_limits = limits_of_machine});
   for (size_t i = 0; i < args.api_key.size(); ++i)
     REDLINE_TRY(
         app.keys().add(i == 0 ? "default" : fmt::format("default{}", i + 1), args.api_key[i]).within("--api-key"));

@@ -7,7 +7,7 @@
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "cli/table.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 namespace redline::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/model_name.h"
 #include "cli/table.h"
 #include "cli/token_list.h"
-#include "models/model_tokenizer.h"
+#include "models/checkpoint/model_tokenizer.h"
 
 namespace redline::cli {
 namespace {

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "formats/safetensors.h"
-#include "models/image_registry.h"
-#include "models/lora_config.h"
-#include "models/weight_examiner.h"
+#include "models/checkpoint/lora_config.h"
+#include "models/checkpoint/weight_examiner.h"
+#include "models/image/image_registry.h"
 
 namespace redline {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/mapped_file.h"
-#include "models/adapter_bank.h"
+#include "models/checkpoint/adapter_bank.h"
 
 namespace redline {
 

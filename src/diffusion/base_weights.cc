@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "models/image_registry.h"
+#include "models/image/image_registry.h"
 
 namespace redline {
 namespace {

@@ -1,8 +1,8 @@
 // Weights of a network as its files have them, for adapters that start from them.
 #pragma once
 
-#include "models/adapter_bank.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/adapter_bank.h"
+#include "models/checkpoint/checkpoint.h"
 
 namespace redline {
 

@@ -10,7 +10,7 @@
 #include "diffusion/latents.h"
 #include "diffusion/row_buffers.h"
 #include "diffusion/step_invariants.h"
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "runtime/executable.h"
 
 namespace redline {
@@ -34,7 +34,7 @@ struct DenoiserBatch {
 };
 
 /// Outputs of the parts that a step cache reads: "embedded", "image", "text" and "modulated" of the front, and "image"
-/// and "text" of the middle (models/image_models.h). The cache may write the outputs of the middle instead of running
+/// and "text" of the middle (models/image/image_models.h). The cache may write the outputs of the middle instead of running
 /// it. "text" of the middle exists only if the tail reads it.
 enum class DenoiserState : uint8_t { kEmbedded, kFrontImage, kFrontText, kModulated, kMiddleImage, kMiddleText };
 

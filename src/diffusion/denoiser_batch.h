@@ -2,7 +2,7 @@
 #pragma once
 
 #include "diffusion/denoiser.h"
-#include "models/pipeline.h"
+#include "models/image/pipeline.h"
 
 namespace redline {
 

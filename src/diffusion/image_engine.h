@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "diffusion/pipeline_loader.h"
-#include "models/weight_examiner.h"
+#include "models/checkpoint/weight_examiner.h"
 #include "redline/image.h"
 
 namespace redline {

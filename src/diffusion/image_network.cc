@@ -7,7 +7,7 @@
 #include "base/text_distance.h"
 #include "diffusion/image_weights.h"
 #include "diffusion/network_io.h"
-#include "models/image_registry.h"
+#include "models/image/image_registry.h"
 #include "text/json_reader.h"
 
 namespace redline {

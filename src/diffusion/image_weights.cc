@@ -1,6 +1,6 @@
 #include "diffusion/image_weights.h"
 
-#include "models/convert_weights.h"
+#include "models/checkpoint/convert_weights.h"
 
 namespace redline {
 namespace {

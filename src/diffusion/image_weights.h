@@ -1,8 +1,8 @@
 // Types to which the weights of an image pipeline's networks are converted, and options for compiling its graphs.
 #pragma once
 
-#include "models/checkpoint.h"
-#include "models/precision.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/precision.h"
 #include "redline/image.h"
 #include "runtime/executable.h"
 

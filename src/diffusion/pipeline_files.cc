@@ -8,8 +8,8 @@
 
 #include "base/text_distance.h"
 #include "formats/safetensors.h"
-#include "models/config_reader.h"
-#include "models/image_registry.h"
+#include "models/checkpoint/config_reader.h"
+#include "models/image/image_registry.h"
 #include "text/json_infinities.h"
 #include "text/json_reader.h"
 

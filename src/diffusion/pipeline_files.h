@@ -6,7 +6,7 @@
 
 #include "diffusion/prompt_words.h"
 #include "diffusion/single_file.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 namespace redline {
 

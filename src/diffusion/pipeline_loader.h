@@ -7,7 +7,7 @@
 #include "diffusion/step_cache/rule.h"
 #include "diffusion/text_encoders.h"
 #include "diffusion/vae_codec.h"
-#include "models/image_registry.h"
+#include "models/image/image_registry.h"
 #include "redline/image.h"
 
 namespace redline {

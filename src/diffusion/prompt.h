@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 
 namespace redline {
 

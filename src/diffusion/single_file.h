@@ -5,7 +5,7 @@
 #include <span>
 
 #include "diffusion/single_file_names.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 namespace redline {
 

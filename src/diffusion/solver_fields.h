@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <set>
 
-#include "models/config_reader.h"
+#include "models/checkpoint/config_reader.h"
 
 namespace redline {
 

@@ -10,7 +10,7 @@
 
 #include "diffusion/adapters.h"
 #include "diffusion/row_buffers.h"
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 
 namespace redline {
 

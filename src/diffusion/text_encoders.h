@@ -3,7 +3,7 @@
 
 #include "diffusion/adapters.h"
 #include "diffusion/prompt.h"
-#include "models/pipeline.h"
+#include "models/image/pipeline.h"
 #include "runtime/executable.h"
 
 namespace redline {

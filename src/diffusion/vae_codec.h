@@ -7,7 +7,7 @@
 
 #include "diffusion/latents.h"
 #include "diffusion/torch_generator.h"
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "redline/rgb_image.h"
 #include "runtime/executable.h"
 

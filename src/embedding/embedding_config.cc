@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/mapped_file.h"
-#include "models/config_reader.h"
+#include "models/checkpoint/config_reader.h"
 #include "text/json_reader.h"
 
 namespace redline {

@@ -1,7 +1,7 @@
 // Reads pooling, normalization, prompts and lengths from a model's files.
 #pragma once
 
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 #include "redline/embedding.h"
 
 namespace redline {

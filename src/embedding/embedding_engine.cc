@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "embedding/pooling.h"
-#include "models/precision.h"
+#include "models/checkpoint/precision.h"
+#include "models/checkpoint/weight_examiner.h"
 #include "models/registry.h"
-#include "models/weight_examiner.h"
 #include "text/unicode.h"
 
 namespace redline {

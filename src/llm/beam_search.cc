@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "llm/sampler.h"
-#include "models/weight_examiner.h"
+#include "models/checkpoint/weight_examiner.h"
 #include "redline/text.h"
 
 namespace redline {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/elapsed.h"
-#include "models/weight_examiner.h"
+#include "models/checkpoint/weight_examiner.h"
 
 namespace redline {
 

@@ -7,8 +7,9 @@
 #include "base/available_memory.h"
 #include "base/hash.h"
 #include "llm/text_sequence.h"
-#include "models/convert_graph.h"
-#include "models/precision.h"
+#include "machine/roofline.h"
+#include "models/checkpoint/convert_graph.h"
+#include "models/checkpoint/precision.h"
 
 namespace redline {
 namespace {

@@ -47,19 +47,4 @@ std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWo
   return costs;
 }
 
-double min_seconds(const EngineProfile::OpCost& op, double read_bytes_per_s, double operations_per_s) {
-  const double reading = read_bytes_per_s > 0 ? op.bytes / read_bytes_per_s : 0;
-  const double arithmetic = operations_per_s > 0 ? op.flops / operations_per_s : 0;
-  return std::max(reading, arithmetic);
-}
-
-double min_seconds(std::span<const EngineProfile::OpCost> costs, const MachineLimits& limits) {
-  double seconds = 0;
-  for (const EngineProfile::OpCost& op : costs) {
-    const auto peak = limits.operations_per_s.find(op.type);
-    seconds += min_seconds(op, limits.read_bytes_per_s, peak == limits.operations_per_s.end() ? 0 : peak->second);
-  }
-  return seconds;
-}
-
 }  // namespace redline

@@ -28,11 +28,4 @@ double position_bytes(const StateGroup& group);
 /// Returns the costs of a step by kind of work. `kv_type`: type of cached keys and values ("f16", "bf16", "f32").
 std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, const char* kv_type);
 
-/// Returns the minimum time of one kind of work, whose reading and arithmetic overlap. A limit of 0 is unknown and
-/// ignored. Kinds of work run one after the other, so the bound of a step is the sum over its kinds
-/// (lab/machine/roofline.h).
-double min_seconds(const EngineProfile::OpCost& op, double read_bytes_per_s, double operations_per_s);
-
-double min_seconds(std::span<const EngineProfile::OpCost> costs, const MachineLimits& limits);
-
 }  // namespace redline

@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-#include "models/text_adapter.h"
+#include "models/files/text_adapter.h"
 #include "redline/text.h"
 
 namespace redline {

@@ -7,7 +7,7 @@
 #include "graph/ops/expert_linear.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/soft_cap.h"
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 
 namespace redline {
 namespace {

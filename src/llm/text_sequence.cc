@@ -6,7 +6,7 @@
 #include <map>
 #include <typeinfo>
 
-#include "models/weight_examiner.h"
+#include "models/checkpoint/weight_examiner.h"
 
 namespace redline {
 namespace {

@@ -1,9 +1,9 @@
 // The registry of language-model families. Each family's file defines its row; registry.cc lists them.
 #pragma once
 
-#include "models/decoder.h"
-#include "models/encoder.h"
-#include "models/gguf_names.h"
+#include "models/blocks/decoder.h"
+#include "models/blocks/encoder.h"
+#include "models/checkpoint/gguf_names.h"
 
 namespace redline {
 

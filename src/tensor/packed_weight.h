@@ -26,8 +26,9 @@ int64_t packed_unit_bytes(DType dtype);
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features);
 
 /// The size of the matrix that a weight is packed as. A matrix is packed as it is. A convolution [out, in, kernel, ...]
-/// of a plain type becomes [out, taps * in] in the order of patches (kernels/cpu/conv2d.h): [in / 32][taps][32] where
-/// `in` is a multiple of 32, else [taps][in]. Of a block type it becomes [out, in * taps], the order of its rows.
+/// of a plain type becomes [out, taps * in] in the order of patches (kernels/cpu/convolution/conv2d.h):
+/// [in / 32][taps][32] where `in` is a multiple of 32, else [taps][in]. Of a block type it becomes [out, in * taps],
+/// the order of its rows.
 struct MatrixSize {
   int64_t out_features, in_features;
 };

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <limits>
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "redline/image.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"

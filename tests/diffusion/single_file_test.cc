@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "diffusion/single_file.h"
-#include "models/image_registry.h"
+#include "models/image/image_registry.h"
 #include "redline/image.h"
 #include "support/golden.h"
 #include "support/safetensors_file.h"

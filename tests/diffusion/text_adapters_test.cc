@@ -3,7 +3,7 @@
 
 #include "diffusion/pipeline_adapters.h"
 #include "graph/adapter_sites.h"
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <tuple>
 
-#include "kernels/cpu/attention_args.h"
+#include "kernels/cpu/attention/attention_args.h"
 #include "support/isa_test.h"
 #include "support/special_values.h"
 

@@ -1,6 +1,6 @@
 // conv_patches of every instruction set against plain loops: a copy, or a rounding to bfloat16, so nothing may differ;
 // and whole convolutions by tile products (plain C++ below amx), by dot products or in float32 against sums in float64.
-#include "kernels/cpu/conv2d.h"
+#include "kernels/cpu/convolution/conv2d.h"
 
 #include "tensor/packed_weight.h"
 

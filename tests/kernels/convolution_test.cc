@@ -1,10 +1,10 @@
 // Patches of convolutions of any number of axes against plain loops: a copy, or a rounding to bfloat16, so nothing may
 // differ; and depthwise convolutions of every instruction set against sums in float64.
-#include "kernels/cpu/convolution.h"
+#include "kernels/cpu/convolution/convolution.h"
 
 #include <cstring>
 
-#include "kernels/cpu/conv2d.h"
+#include "kernels/cpu/convolution/conv2d.h"
 
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 #include "support/isa_test.h"
 
 namespace redline {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/linear_end.h"
+#include "kernels/cpu/linear/linear_end.h"
 #include "support/isa_test.h"
 #include "support/random_weight.h"
 #include "support/special_values.h"

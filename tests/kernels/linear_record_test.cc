@@ -1,14 +1,14 @@
 // choose_linear where bench/traces has measurements for this machine's kernels: its choice is about the fastest
 // measured one. (That the table follows from the traces by the rules of tools/kernel_records is tested in
 // tests/tools/kernel_records_test.py.)
-#include "kernels/cpu/linear_record.h"
+#include "kernels/cpu/linear/linear_record.h"
 
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 #include "support/isa_test.h"
 
 namespace redline {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/linear_prefetch.h"
+#include "kernels/cpu/linear/linear_prefetch.h"
 #include "support/random_weight.h"
 #include "support/special_values.h"
 

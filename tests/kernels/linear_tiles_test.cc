@@ -6,8 +6,8 @@
 #include <optional>
 #include <random>
 
-#include "kernels/cpu/linear_choice.h"
-#include "kernels/cpu/linear_end.h"
+#include "kernels/cpu/linear/linear_choice.h"
+#include "kernels/cpu/linear/linear_end.h"
 #include "support/isa_test.h"
 #include "support/random_weight.h"
 #include "support/special_values.h"

@@ -1,5 +1,5 @@
 // relative_bias_attention: every instruction set against float64.
-#include "kernels/cpu/relative_bias_attention.h"
+#include "kernels/cpu/attention/relative_bias_attention.h"
 
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 #include "redline/text.h"
 #include "support/bundled.h"
 #include "support/golden.h"
@@ -131,7 +131,7 @@ TEST(BatchInvariance, WeightTypes) {
   const TemporaryFolder folder;
   for (const std::string type : {"bf16", "f16", "q4_0", "q8_0", "q4_k", "iq4_xs"}) {
     const std::string path = folder.path() + "/" + type + ".gguf";
-    ASSERT_TRUE(lab::save_random_model("tiny:" + type, path).ok());
+    ASSERT_TRUE(save_random_model("tiny:" + type, path).ok());
     for (const Promise& each : promised(type != "bf16" && type != "f16"))
       check_batch_invariance(path, each.options, 24, each.max_rows);
   }

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 namespace redline {
 namespace {

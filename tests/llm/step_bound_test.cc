@@ -3,6 +3,7 @@
 
 #include "llm/llm_engine.h"
 #include "llm/step_bound.h"
+#include "machine/roofline.h"
 #include "support/bundled.h"
 
 namespace redline {

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "support/autoencoder_golden.h"
 #include "support/image_builders.h"
 

@@ -1,5 +1,5 @@
 // Hugging Face folders as GGUF: the same logits to the last bit, and the keys and tensors of llama.cpp's converter.
-#include "models/checkpoint_to_gguf.h"
+#include "models/files/checkpoint_to_gguf.h"
 
 #include <gmock/gmock.h>
 

@@ -1,9 +1,9 @@
 // Reading config.json: every kind of wrong value, and what families mean by keys that are left out.
-#include "models/config_reader.h"
+#include "models/checkpoint/config_reader.h"
 
 #include <gmock/gmock.h>
 
-#include "models/decoder.h"
+#include "models/blocks/decoder.h"
 
 namespace redline {
 namespace {

@@ -1,5 +1,5 @@
 // Matrices that are converted when a language model is opened: bytes, reasons, logits, and the cache of packed weights.
-#include "models/convert_graph.h"
+#include "models/checkpoint/convert_graph.h"
 
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 #include "backends/cpu/weight_cache.h"
 #include "graph/ops/linear.h"
 #include "graph/program.h"
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 #include "models/registry.h"
 #include "support/golden.h"
 #include "support/safetensors_file.h"
@@ -303,7 +303,7 @@ TEST(ConvertedModel, HasTheLogitsOfItsRoundedWeights) {
 TEST(ConvertedModel, QuantizedFilesAreConvertedToo) {
   const std::string q8_0 = "random:tiny:q8_0";
   const auto open = [&](const std::string& path, const TextEngineOptions& options) {
-    auto engine = lab::open_engine(path, options);
+    auto engine = TextEngine::open(path, options);
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     return engine.ok() ? std::move(engine).value() : nullptr;
   };
@@ -325,7 +325,7 @@ TEST(ConvertedModel, QuantizedFilesAreConvertedToo) {
   EXPECT_EQ(all_logits(*same, tokens), all_logits(*stored, tokens));
   EXPECT_THAT(same->info().conversion.changed, IsEmpty());
   for (const char* type : {"q4_0", "q4_k", "q6_k", "mxfp4"}) {
-    const Status status = lab::open_engine(fmt::format("random:tiny:{}", type), options_of(Precision::kW8A8)).status();
+    const Status status = TextEngine::open(fmt::format("random:tiny:{}", type), options_of(Precision::kW8A8)).status();
     EXPECT_EQ(status.code(), Code::unsupported) << type;
     EXPECT_THAT(status.message(), HasSubstr("dtype w8a8: no matrix of a layer can be converted: ")) << type;
     EXPECT_THAT(status.message(), HasSubstr(fmt::format("{} x", type))) << type;

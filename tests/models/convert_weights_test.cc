@@ -1,4 +1,4 @@
-#include "models/convert_weights.h"
+#include "models/checkpoint/convert_weights.h"
 
 #include <gmock/gmock.h>
 

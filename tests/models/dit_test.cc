@@ -1,7 +1,7 @@
 // SD3 and PixArt: transformers whose positions are added to what comes in.
 #include <gmock/gmock.h>
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"
 

@@ -1,4 +1,4 @@
-#include "models/flux_file.h"
+#include "models/image/flux_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "support/image_builders.h"
 #include "support/temporary_folder.h"
 

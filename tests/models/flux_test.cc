@@ -1,4 +1,4 @@
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 
 #include <gmock/gmock.h>
 

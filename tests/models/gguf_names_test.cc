@@ -4,7 +4,7 @@
 #include "formats/format_test_files.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 namespace redline {
 namespace {

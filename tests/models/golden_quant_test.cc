@@ -1,7 +1,7 @@
 // Models in every weight type, against PyTorch transformers on the same weights as the gguf package unpacks them
 // (tests/golden/make_golden.py): the engine's own random:tiny:TYPE (--random), and the tiny model of
 // ../shared/models/quant-vectors, which llama.cpp quantized (--quant).
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 #include "support/golden.h"
 
 namespace redline::testing {
@@ -61,7 +61,7 @@ class QuantizedModel : public ::testing::TestWithParam<QuantCase> {
 
   /// A failed test and nullptr where it cannot be opened.
   std::unique_ptr<TextEngine> open(const TextEngineOptions& options) const {
-    auto engine = lab::open_engine(path_, options);
+    auto engine = TextEngine::open(path_, options);
     EXPECT_TRUE(engine.ok()) << path_ << ": " << engine.status().to_string();
     return engine.ok() ? std::move(engine).value() : nullptr;
   }

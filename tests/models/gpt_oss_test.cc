@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <random>
 
-#include "models/checkpoint_to_gguf.h"
+#include "models/files/checkpoint_to_gguf.h"
 #include "support/golden.h"
 #include "support/safetensors_file.h"
 #include "support/temporary_folder.h"

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "formats/gguf_writer.h"
-#include "models/checkpoint.h"
-#include "models/checkpoint_to_gguf.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/files/checkpoint_to_gguf.h"
 #include "support/golden.h"
 #include "support/rounded_checkpoint.h"
 #include "support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "models/model_tokenizer.h"
+#include "models/checkpoint/model_tokenizer.h"
 
 #include <filesystem>
 

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "formats/gguf.h"
-#include "lab/random/random_model.h"
-#include "models/quantize_file.h"
+#include "models/files/quantize_file.h"
+#include "models/files/random_model.h"
 #include "support/golden.h"
 #include "support/temporary_folder.h"
 
@@ -128,7 +128,7 @@ TEST_F(QuantizeModel, PureMixesHaveTheTypesOfLlamaQuantize) {
                 {"IQ4_NL", 25, DType::kIQ4_NL}, {"IQ4_XS", 30, DType::kIQ4_XS}, {"IQ3_S", 26, DType::kIQ3_S},
                 {"TQ1_0", 36, DType::kTQ1_0},   {"TQ2_0", 37, DType::kTQ2_0}};
   const std::string in = temporary_.path() + "/tiny.gguf";
-  ASSERT_TRUE(lab::save_random_model("tiny:f32", in).ok());
+  ASSERT_TRUE(save_random_model("tiny:f32", in).ok());
   const size_t tensors = GgufFile::open(in)->tensors().size();
   for (const auto& [mix, file_type, type] : kMixes) {
     SCOPED_TRACE(mix);

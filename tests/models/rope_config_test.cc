@@ -1,6 +1,6 @@
 // Rope frequencies against transformers 5.23 (ROPE_INIT_FUNCTIONS on a LlamaConfig with heads of 16), and settings that
 // must be refused.
-#include "models/rope_config.h"
+#include "models/blocks/rope_config.h"
 
 #include <gmock/gmock.h>
 

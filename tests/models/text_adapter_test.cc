@@ -1,6 +1,6 @@
 // LoRA adapters of language models: what the readers take and refuse, and a decoder with adapters against one with
 // merged weights.
-#include "models/text_adapter.h"
+#include "models/files/text_adapter.h"
 
 #include <gmock/gmock.h>
 

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"
 

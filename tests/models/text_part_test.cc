@@ -1,6 +1,6 @@
 // A folder of a model that sees: the golden Gemma 3 with its settings in "text_config", its tensors under a prefix, and
 // an image encoder beside it.
-#include "models/text_part.h"
+#include "models/checkpoint/text_part.h"
 
 #include <functional>
 

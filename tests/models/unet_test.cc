@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"
 

@@ -1,9 +1,9 @@
 // Weights that are NaN or infinite, scales of blocks included: found by tensor and place, and named when they are run.
-#include "models/weight_examiner.h"
+#include "models/checkpoint/weight_examiner.h"
 
 #include <gmock/gmock.h>
 
-#include "models/text_adapter.h"
+#include "models/files/text_adapter.h"
 #include "redline/embedding.h"
 #include "support/golden.h"
 #include "support/safetensors_file.h"

@@ -2,7 +2,7 @@
 // and "image" -> "moments" (or the means) of the encoder.
 #pragma once
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 #include "support/image_golden.h"
 #include "support/image_sizes.h"
 

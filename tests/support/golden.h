@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 #include "llm/llm_engine.h"
 #include "redline/text.h"
 #include "support/npy.h"

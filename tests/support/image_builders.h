@@ -1,7 +1,7 @@
 // The builders of image networks, by name, from the registry.
 #pragma once
 
-#include "models/image_registry.h"
+#include "models/image/image_registry.h"
 
 namespace redline::testing {
 

@@ -7,7 +7,7 @@
 #include "backends/tiles/tile_lowering.h"
 #include "graph/check_program.h"
 #include "graph/pass.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 #include "runtime/executable.h"
 #include "support/golden.h"
 #include "support/npz.h"

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "formats/gguf_writer.h"
-#include "models/checkpoint.h"
-#include "models/gguf_names.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/gguf_names.h"
 #include "support/safetensors_file.h"
 
 namespace redline::testing {

@@ -6,7 +6,7 @@
 #include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/lowering.h"
 #include "graph/ops/convolution.h"
-#include "kernels/cpu/conv2d.h"
+#include "kernels/cpu/convolution/conv2d.h"
 
 namespace redline {
 

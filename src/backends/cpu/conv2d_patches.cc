@@ -3,7 +3,7 @@
 
 #include "backends/cpu/conv2d_lowering.h"
 #include "graph/items.h"
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 
 namespace redline {
 namespace {

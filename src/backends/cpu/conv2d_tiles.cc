@@ -1,4 +1,5 @@
-// A SquareConv2d on the tile unit, by dot products or in float32, without patches: kernels/cpu/conv2d_tiles.h.
+// A SquareConv2d on the tile unit, by dot products or in float32, without patches
+// (kernels/cpu/convolution/conv2d_tiles.h).
 #include <algorithm>
 
 #include "backends/cpu/conv2d_lowering.h"

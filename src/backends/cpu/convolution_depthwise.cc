@@ -1,4 +1,4 @@
-// Convolutions with one group for each channel, by kernels/cpu/conv_depthwise.h.
+// Convolutions with one group for each channel, by kernels/cpu/convolution/conv_depthwise.h.
 #include <algorithm>
 #include <cstring>
 

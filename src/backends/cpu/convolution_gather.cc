@@ -5,7 +5,7 @@
 #include "backends/cpu/conv2d_lowering.h"
 #include "backends/cpu/convolution_lowering.h"
 #include "graph/items.h"
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {

@@ -8,8 +8,8 @@
 #include "backends/cpu/lowering.h"
 #include "backends/cpu/recurrent_place.h"
 #include "graph/ops/convolution.h"
-#include "kernels/cpu/conv2d.h"
-#include "kernels/cpu/convolution.h"
+#include "kernels/cpu/convolution/conv2d.h"
+#include "kernels/cpu/convolution/convolution.h"
 
 namespace redline {
 

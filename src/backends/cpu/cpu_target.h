@@ -2,7 +2,7 @@
 #pragma once
 
 #include "graph/target.h"
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 
 namespace redline {
 

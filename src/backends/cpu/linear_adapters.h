@@ -6,7 +6,7 @@
 
 #include "backends/cpu/lowering.h"
 #include "graph/adapters.h"
-#include "kernels/cpu/linear_prefetch.h"
+#include "kernels/cpu/linear/linear_prefetch.h"
 #include "tensor/lora_up.h"
 #include "tensor/packed_weight.h"
 

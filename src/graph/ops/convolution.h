@@ -80,7 +80,7 @@ struct ConvolutionInputs {
 ///
 /// A kernel of 1 without stride and padding is `linear`. The weight is packed as [out_channels, taps * channels]; back
 /// ends multiply patches with the kernels and activation layouts of `linear`, or compute regions directly
-/// (kernels/cpu/conv2d.h, kernels/cpu/convolution.h).
+/// (kernels/cpu/convolution/conv2d.h, kernels/cpu/convolution/convolution.h).
 /// invalid_argument, as the result of the graph: shapes, types or attributes other than the above.
 FeatureGrid convolution(GraphBuilder& g, const FeatureGrid& x, const Dim& batch, Value weight, ConvolutionAttrs attrs,
                         const ConvolutionInputs& inputs = {}, std::vector<Dim> out = {});

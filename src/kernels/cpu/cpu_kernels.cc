@@ -7,7 +7,7 @@
 #include "base/settings.h"
 #include "base/text_distance.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 #include "kernels/cpu/quantize.h"
 
 namespace redline {

@@ -202,7 +202,7 @@ struct CpuKernels {
 #define REDLINE_FIELD(declaration, name) declaration = nullptr;
   REDLINE_CPU_KERNELS(REDLINE_FIELD)
 #undef REDLINE_FIELD
-  // Kernels by weight type; kernels/cpu/linear_choice.h selects a kernel by the number of rows.
+  // Kernels by weight type; kernels/cpu/linear/linear_choice.h selects a kernel by the number of rows.
   void (*linear[kNumDTypes])(const LinearArgs&) = {};           ///< x in kF32: float32 products; kI8: lora_up.h
   void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Grouped: integer dots
   void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};     ///< x in kBf16Tiled: bfloat16 tile products

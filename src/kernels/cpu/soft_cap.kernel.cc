@@ -1,5 +1,5 @@
 // Soft cap of logits.
-#include "kernels/cpu/attention_soft_cap.h"
+#include "kernels/cpu/attention/attention_soft_cap.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline::REDLINE_ISA_NS {

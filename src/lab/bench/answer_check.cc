@@ -9,7 +9,7 @@
 #include "base/mapped_file.h"
 #include "lab/bench/self_process.h"
 #include "lab/bench/text_rows.h"
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 #include "tensor/dtype.h"
 
 namespace redline::lab {
@@ -105,7 +105,7 @@ Result<AnswerCheck> check_answer(TextEngine& engine, const TextEngineOptions& op
     TextEngineOptions plain = options;
     plain.use_interpreter = true;
     plain.trace_file.clear();
-    REDLINE_ASSIGN(const auto reference, open_engine(path, plain));
+    REDLINE_ASSIGN(const auto reference, TextEngine::open(path, plain));
     REDLINE_ASSIGN(const auto reference_sequence, reference->new_sequence());
     REDLINE_ASSIGN(expected, reference_sequence->forward(tokens));
   } else if (generic.size() == got.size()) {

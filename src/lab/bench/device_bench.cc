@@ -5,9 +5,9 @@
 #include "base/cache_folder.h"
 #include "base/settings.h"
 #include "base/topology.h"
-#include "lab/random/random_model.h"
 #include "lab/random/random_networks.h"
 #include "llm/llm_engine.h"
+#include "models/files/random_model.h"
 #include "runtime/device_record.h"
 #include "runtime/runtime_resources.h"
 
@@ -60,7 +60,7 @@ Status time_model(const DeviceBenchRequest& request, std::shared_ptr<Runtime> ru
   options.max_batch_tokens = most;
   options.context = std::max<int64_t>(most, 64);
   REDLINE_ASSIGN(const std::unique_ptr<TextEngine> engine,
-                 open_engine(std::string(kRandomPrefix) + request.random, options));
+                 TextEngine::open(std::string(kRandomPrefix) + request.random, options));
   auto& own = dynamic_cast<LlmEngine&>(*engine);
   for (const int64_t rows : request.rows) {
     if (request.on_progress && !request.on_progress(std::ssize(report.steps), std::ssize(request.rows)))
@@ -89,7 +89,7 @@ double DeviceBenchReport::bound_seconds(const StageTime& stage) const {
 Result<DeviceBenchReport> run_device_bench(const DeviceBenchRequest& request) {
   DeviceBenchReport report;
   if (!request.random.empty() && !is_random_network(request.random)) {
-    REDLINE_TRY(parse_random_model(request.random).within("flag --random"));
+    REDLINE_TRY(check_random_model(request.random).within("flag --random"));
     if (request.rows.empty()) return invalid_argument("--random {}: name numbers of rows (--rows)", request.random);
   }
   REDLINE_ASSIGN(const DeviceChoice choice, choose_device(request.device));

@@ -1,10 +1,10 @@
 // Computes the speed of one generate() in the terms of `bench`: tokens per second of prompt and output, and the share
-// of the bound (lab/machine/roofline.h).
+// of the bound (machine/roofline.h).
 #pragma once
 
 #include <optional>
 
-#include "lab/machine/roofline.h"
+#include "machine/roofline.h"
 
 namespace redline::lab {
 

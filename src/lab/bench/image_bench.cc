@@ -10,7 +10,7 @@
 #include "base/elapsed.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "lab/bench/peak_memory.h"
-#include "lab/machine/machine_json.h"
+#include "machine/machine_json.h"
 
 namespace redline::lab {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "lab/bench/progress.h"
 #include "lab/json.h"
-#include "lab/machine/machine_state.h"
-#include "lab/machine/peaks.h"
+#include "machine/machine_state.h"
+#include "machine/peaks.h"
 #include "redline/image.h"
 
 namespace redline::lab {

@@ -14,8 +14,8 @@
 #include "base/text_distance.h"
 #include "base/topology.h"
 #include "base/utc_time.h"
-#include "lab/machine/machine_json.h"
-#include "lab/machine/roofline.h"
+#include "machine/machine_json.h"
+#include "machine/roofline.h"
 
 namespace redline::lab {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/settings.h"
 #include "base/topology.h"
 #include "lab/bench/peak_memory.h"
-#include "lab/machine/machine_state.h"
 #include "lab/random/random_networks.h"
+#include "machine/machine_state.h"
 #include "runtime/executable.h"
 
 namespace redline::lab {

@@ -8,7 +8,7 @@
 #include "backends/runner.h"
 #include "lab/bench/progress.h"
 #include "lab/json.h"
-#include "lab/machine/peaks.h"
+#include "machine/peaks.h"
 #include "tensor/dtype.h"
 
 namespace redline::lab {

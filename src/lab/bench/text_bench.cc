@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "lab/machine/peaks_cache.h"
-#include "lab/random/random_model.h"
-#include "models/checkpoint.h"
-#include "models/precision.h"
+#include "machine/peaks_cache.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/precision.h"
+#include "models/files/random_model.h"
 
 namespace redline::lab {
 namespace {
@@ -94,7 +94,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
     else why_not = fmt::format("no logits of generic float32 kernels: {}", logits.status().message());
     if (is_cancelled()) return cancelled("interrupted");
   }
-  REDLINE_ASSIGN(const auto engine, open_engine(request.path, options));
+  REDLINE_ASSIGN(const auto engine, TextEngine::open(request.path, options));
   const ModelInfo& info = engine->info();
   report.model = info;
   REDLINE_ASSIGN(report.rows, plan_bench_rows(request.rows, info.context, engine->batch_limits().sequences));

@@ -9,7 +9,7 @@
 namespace redline::lab {
 
 struct TextBenchRequest {
-  std::string path;  ///< path of a model, or a name for open_engine()
+  std::string path;  ///< path of a model, or a name for TextEngine::open()
   std::string dtype = "auto";
   TextEngineOptions engine;  ///< `cache_tokens` is set here, and `context` if it is 0
   BenchRequest rows;

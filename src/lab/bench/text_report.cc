@@ -1,7 +1,7 @@
 #include "lab/bench/text_report.h"
 
-#include "lab/machine/machine_json.h"
 #include "lab/text/conversion_json.h"
+#include "machine/machine_json.h"
 
 namespace redline::lab {
 namespace {

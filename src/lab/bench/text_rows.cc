@@ -9,7 +9,7 @@
 #include "base/topology.h"
 #include "lab/bench/self_process.h"
 #include "lab/json.h"
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 
 namespace redline::lab {
 namespace {
@@ -346,7 +346,7 @@ Status measure_start(const std::string& path, const std::string& dtype, int thre
 }
 
 Result<std::string> run_first_token(const std::string& path, const TextEngineOptions& options) {
-  REDLINE_ASSIGN(const auto engine, open_engine(path, options));
+  REDLINE_ASSIGN(const auto engine, TextEngine::open(path, options));
   REDLINE_ASSIGN(const auto sequence, engine->new_sequence());
   const int64_t size = std::min(kStartTokens, engine->info().context);
   REDLINE_ASSIGN(const auto logits, sequence->forward(bench_tokens(size, engine->info().vocab_size, 0)));

@@ -5,8 +5,8 @@
 #include <optional>
 #include <span>
 
-#include "lab/machine/machine_state.h"
-#include "lab/machine/roofline.h"
+#include "machine/machine_state.h"
+#include "machine/roofline.h"
 
 namespace redline::lab {
 

@@ -11,7 +11,7 @@
 #include "lab/images/image_metrics.h"
 #include "lab/images/lpips.h"
 #include "media/png.h"
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 
 namespace redline::lab {
 namespace {

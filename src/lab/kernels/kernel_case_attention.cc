@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/cpu/attention_args.h"
+#include "kernels/cpu/attention/attention_args.h"
 #include "lab/kernels/kernel_case.h"
 #include "lab/kernels/random_matrix.h"
 #include "tensor/kv_limits.h"

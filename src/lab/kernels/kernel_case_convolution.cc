@@ -6,7 +6,7 @@
 
 #include "backends/cpu/convolution_lowering.h"
 #include "graph/items.h"
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 #include "lab/kernels/kernel_case.h"
 #include "lab/kernels/random_matrix.h"
 #include "tensor/packed_weight.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear/linear_choice.h"
 #include "lab/kernels/kernel_case_product.h"
 #include "tensor/packed_weight.h"
 

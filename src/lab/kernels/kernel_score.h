@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "lab/kernels/kernel_timing.h"
-#include "lab/machine/peaks.h"
+#include "machine/peaks.h"
 
 namespace redline::lab {
 

@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 #include "formats/gguf_writer.h"
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 #include "models/registry.h"
 #include "tensor/dtype.h"
 
@@ -30,7 +30,7 @@ std::vector<uint16_t> random_halves(int64_t count, double size, uint64_t& counte
 
 Result<std::vector<std::string>> save_random_adapters(const std::string& model, int64_t count, int64_t rank,
                                                       const std::string& folder) {
-  REDLINE_ASSIGN(const Checkpoint checkpoint, open_checkpoint(model));
+  REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model));
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   const GgufNames& names = family->gguf;
   std::vector<std::string> paths;

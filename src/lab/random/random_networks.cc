@@ -4,9 +4,9 @@
 
 #include "base/text_distance.h"
 #include "graph/hoist_invariants.h"
-#include "lab/random/random_model.h"
 #include "lab/random/tensor_programs.h"
-#include "models/image_registry.h"
+#include "models/files/random_model.h"
+#include "models/image/image_registry.h"
 
 namespace redline::lab {
 namespace {
@@ -116,6 +116,18 @@ std::string list_random_networks() {
 bool is_random_network(const std::string& name) {
   const std::string_view network = std::string_view(name).substr(0, name.find(':'));
   return find_shape(network) != nullptr || find_tensor_program(network) != nullptr;
+}
+
+Status check_random_model(const std::string& name) {
+  Status status = parse_random_model(name).status();
+  std::string_view shape = name;
+  if (is_random_model(shape)) shape.remove_prefix(kRandomPrefix.size());
+  shape = shape.substr(0, shape.find(':'));
+  const auto& shapes = random_shapes();
+  if (status.ok() || std::any_of(shapes.begin(), shapes.end(), [&](const RandomShape& s) { return s.name == shape; }))
+    return status;
+  const std::string networks = list_random_networks();
+  return invalid_argument("{}; networks: {}{}", status.message(), networks, the_nearest(shape, networks));
 }
 
 Result<RandomNetwork> make_random_network(const std::string& name, int64_t side) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/image_models.h"
+#include "models/image/image_models.h"
 
 namespace redline::lab {
 
@@ -28,6 +28,9 @@ struct RandomNetwork {
 std::string list_random_networks();
 /// Returns true if `name` ("flux-block:bf16", "flux-vae") starts with the name of a random network.
 bool is_random_network(const std::string& name);
+/// Checks the name of a random model, as parse_random_model() does. If no model has that name, the message also lists
+/// the networks.
+Status check_random_model(const std::string& name);
 /// Makes a network. `side`: side of the image in pixels, or columns of a tensor program; 0: the default.
 /// invalid_argument: unknown network or type, or an unsupported side; the message lists the supported ones.
 Result<RandomNetwork> make_random_network(const std::string& name, int64_t side);

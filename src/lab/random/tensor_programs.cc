@@ -2,7 +2,7 @@
 
 #include "graph/ops/linear.h"
 #include "graph/ops/lstm.h"
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
 
 namespace redline::lab {
 namespace {

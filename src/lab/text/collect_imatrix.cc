@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "graph/ops/column_squares.h"
-#include "lab/random/random_model.h"
 #include "llm/text_sequence.h"
-#include "models/weight_examiner.h"
+#include "models/checkpoint/weight_examiner.h"
+#include "models/files/random_model.h"
 #include "runtime/runtime_resources.h"
 
 namespace redline::lab {
@@ -44,7 +44,7 @@ std::string without_expert(const std::string& name) {
 
 Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_view text, const CollectOptions& options,
                                          const std::function<bool(int64_t done, int64_t all)>& on_chunk) {
-  REDLINE_ASSIGN(Checkpoint checkpoint, open_checkpoint(path));
+  REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(const TextModel described, TextModel::make(checkpoint, model, options.chunk_size));

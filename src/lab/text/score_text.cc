@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "models/weight_examiner.h"
+#include "models/checkpoint/weight_examiner.h"
 
 namespace redline::lab {
 namespace {

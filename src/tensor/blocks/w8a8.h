@@ -1,6 +1,6 @@
 // W8A8: int8 weights with one float32 scale per output row, for products with activations rounded to int8 as well
 // (tensor/activation_layout.h kI8Tiled). value = scale * code. Not a file format of its own: float matrices are
-// quantized to it, and compressed-tensors checkpoints are read as it (models/int_quantized.cc).
+// quantized to it, and compressed-tensors checkpoints are read as it (models/checkpoint/int_quantized.cc).
 //
 //   a stored row         [K] int8 codes, then the scale
 //   a packed row panel   ceil(K / 64) tiles of 1 KiB: [16 groups of 4 elements of K][16 rows][4], zeros past K; then

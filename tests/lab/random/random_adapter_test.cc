@@ -2,7 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "lab/random/random_model.h"
+#include "models/files/random_model.h"
+#include "redline/text.h"
 #include "support/temporary_folder.h"
 
 namespace redline::lab {
@@ -16,7 +17,7 @@ TEST(RandomAdapters, AreLoadedAndChangeTheText) {
   TextEngineOptions options;
   options.threads = 1;
   options.max_adapter_rank = 4;
-  const auto engine = open_engine("random:tiny:q4_0", options);
+  const auto engine = TextEngine::open("random:tiny:q4_0", options);
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   std::vector<std::vector<float>> logits;
   for (const AdapterWeights& weights : {AdapterWeights{}, {{"0", 1.0}}, {{"1", 1.0}}}) {

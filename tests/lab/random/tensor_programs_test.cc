@@ -34,5 +34,14 @@ TEST(TensorPrograms, HaveTheSizesOfTheirName) {
               HasSubstr("side 24 is not a multiple of 16"));
 }
 
+TEST(RandomNetworks, AnUnknownNameListsModelsAndNetworks) {
+  const std::string message = check_random_model("flux-blok:bf16").message();
+  EXPECT_THAT(message, HasSubstr("no shape \"flux-blok\""));
+  EXPECT_THAT(message, HasSubstr("; shapes: tiny, "));
+  EXPECT_THAT(message, HasSubstr("; networks: flux-block, "));
+  EXPECT_THAT(check_random_model("tiny:q4").message(), ::testing::Not(HasSubstr("networks")));
+  EXPECT_TRUE(check_random_model("random:tiny:q4_0").ok());
+}
+
 }  // namespace
 }  // namespace redline::lab

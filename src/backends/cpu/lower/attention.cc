@@ -1,7 +1,7 @@
 #include "graph/ops/attention.h"
 
 #include "backends/cpu/lowering.h"
-#include "kernels/cpu/attention_args.h"
+#include "kernels/cpu/attention/attention_args.h"
 
 namespace redline {
 namespace {

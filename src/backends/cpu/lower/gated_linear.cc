@@ -8,7 +8,7 @@
 #include "backends/cpu/prepared_output.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/linear.h"
-#include "kernels/cpu/linear_end.h"
+#include "kernels/cpu/linear/linear_end.h"
 
 namespace redline {
 namespace {

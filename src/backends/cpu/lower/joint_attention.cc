@@ -6,7 +6,7 @@
 
 #include "backends/cpu/joint_attention_lowering.h"
 #include "backends/cpu/prepared_output.h"
-#include "kernels/cpu/attention_args.h"
+#include "kernels/cpu/attention/attention_args.h"
 
 namespace redline {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/lowering.h"
 #include "graph/items.h"
-#include "kernels/cpu/relative_bias_attention.h"
+#include "kernels/cpu/attention/relative_bias_attention.h"
 
 namespace redline {
 namespace {

@@ -1,2 +1,0 @@
-#define REDLINE_TILE_UNIT PlainTiles
-#include "kernels/cpu/conv2d.inc"

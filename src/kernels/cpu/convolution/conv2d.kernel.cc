@@ -1,0 +1,2 @@
+#define REDLINE_TILE_UNIT PlainTiles
+#include "kernels/cpu/convolution/conv2d.inc"

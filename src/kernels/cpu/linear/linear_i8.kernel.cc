@@ -1,0 +1,1 @@
+#include "kernels/cpu/linear/linear_i8.inc"

@@ -1,0 +1,2 @@
+#define REDLINE_TILE_UNIT AmxTiles
+#include "kernels/cpu/linear/linear_tiles.inc"

@@ -1,0 +1,1 @@
+#include "kernels/cpu/linear/lora_expand.inc"

@@ -1,2 +1,0 @@
-// linear_i8.inc compiled with vpdpbusd.
-#include "kernels/cpu/linear_i8.inc"

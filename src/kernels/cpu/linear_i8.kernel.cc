@@ -1,1 +1,0 @@
-#include "kernels/cpu/linear_i8.inc"

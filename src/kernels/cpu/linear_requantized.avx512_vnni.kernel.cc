@@ -1,2 +1,0 @@
-// Only with vpdpbusd: without it a dot product of four bytes is several instructions.
-#include "kernels/cpu/linear_requantized.inc"

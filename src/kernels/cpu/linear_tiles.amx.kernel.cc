@@ -1,2 +1,0 @@
-#define REDLINE_TILE_UNIT AmxTiles
-#include "kernels/cpu/linear_tiles.inc"

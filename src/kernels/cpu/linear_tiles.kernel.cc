@@ -1,4 +1,0 @@
-// The emulated tile unit, for tests on every machine. CpuKernels::has_tile_unit is false with it, so nothing else uses
-// it.
-#define REDLINE_TILE_UNIT PlainTiles
-#include "kernels/cpu/linear_tiles.inc"

@@ -1,2 +1,0 @@
-// lora_expand.inc compiled with vpdpbusd, a 4-byte dot product in one instruction (simd_avx512.inc).
-#include "kernels/cpu/lora_expand.inc"

@@ -1,1 +1,0 @@
-#include "kernels/cpu/lora_expand.inc"

@@ -40,7 +40,7 @@ class Tree:
 
     def write(self, name, text):
         path = self.root / name
-        assert path.parent.is_dir(), f"{path.parent} does not exist"
+        path.parent.mkdir(exist_ok=True)  # the first family of its kind makes the folder
         path.unlink(missing_ok=True)  # a link to the original
         path.write_text(text, encoding="utf-8")
 

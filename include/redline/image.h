@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "redline/media.h"
 #include "redline/precision.h"
 #include "redline/rgb_image.h"
 #include "redline/runtime.h"
@@ -60,14 +61,16 @@ struct ImageProgress {
   int64_t step = 0, steps = 0;  ///< completed steps, total steps
   double step_ms = 0;           ///< time of the last step
   int64_t computed = 0;         ///< images of the batch whose step was computed, not forecast
-  /// Latents after the step, [batch, channels, height, width]; valid during the call.
+  /// Latents after the step, [batch, channels, height, width], of video [batch, channels, frames, height, width]; valid
+  /// during the call.
   const FloatArray* latents = nullptr;
   /// Model output after guidance, as passed to the solver; the shape of the latents.
   const float* output = nullptr;
   double sigma = 0, next_sigma = 0;  ///< noise level of the latents before and after the step
   double step_size = 0;              ///< Euler: the step added step_size * output to the latents; 0: other solvers
-  /// Decodes a preview of image `index` of the batch: the model's current estimate of the final image. Its longer side
-  /// has at most `max_side` pixels (but at least one pixel of the latents). May be called during the callback only.
+  /// Decodes a preview of image `index` of the batch: the model's current estimate of the final image, of a clip its
+  /// first frame. Its longer side has at most `max_side` pixels (but at least one pixel of the latents). May be called
+  /// during the callback only.
   std::function<Result<RgbImage>(int64_t index, int64_t max_side)> preview;
 };
 
@@ -76,7 +79,9 @@ struct ImageRequest {
   std::vector<std::string> prompts;  ///< one per image, or one for all
   std::string negative_prompt;       ///< used with classifier-free guidance; "": an empty prompt
   int64_t width = 0, height = 0;     ///< pixels; 0: chosen by ImageEngine::size_of()
-  int64_t num_inference_steps = 0;   ///< 0: the model's default
+  /// Frames of each clip, for models of video; 0: the model's default. A model of images makes one.
+  int64_t num_frames = 0;
+  int64_t num_inference_steps = 0;  ///< 0: the model's default
   double guidance_scale = -1;  ///< scale of distilled (FLUX.1 dev) or classifier-free guidance; -1: the model's default
   double true_cfg_scale = -1;  ///< scale of classifier-free guidance of a distilled model; 1: none; -1: the default
   double guidance_begin = 0, guidance_end = 1;  ///< range of the steps with classifier-free guidance, as fractions
@@ -120,10 +125,10 @@ struct PromptEmbeds {
   std::vector<std::string> warnings;  ///< e.g. a truncated prompt
 };
 
-/// Images, timings and settings of a finished ImageEngine::generate().
-struct ImageResult {
-  std::vector<RgbImage> images;       ///< [batch], or [prompts]; empty with skip_decode
-  FloatArray latents;                 ///< final latents [batch, channels, h, w] of the solver, if keep_latents
+/// Media, timings and settings of a finished ImageEngine::generate(). `images`, or `videos` of a model of video, has one
+/// item for each prompt, or for each of the batch; both are empty with skip_decode.
+struct ImageResult : MediaResult {
+  FloatArray latents;                 ///< final latents of the solver, if keep_latents, as ImageProgress::latents
   std::vector<double> step_ms;        ///< time of each step
   std::vector<int64_t> computed;      ///< per step: images whose step was computed, not forecast
   double text_ms = 0;                 ///< time of the text encoders
@@ -170,8 +175,8 @@ class ImageEngine {
   /// together.
   virtual Result<PromptEmbeds> encode_prompts(const std::vector<std::string>& prompts,
                                               int64_t max_sequence_length = 0) = 0;
-  /// Decodes final latents [batch, channels, height, width], as keep_latents gives them, to images.
-  virtual Result<std::vector<RgbImage>> decode(const FloatArray& latents) = 0;
+  /// Decodes final latents, as keep_latents gives them, to images or videos.
+  virtual Result<MediaResult> decode(const FloatArray& latents) = 0;
   /// Loads a LoRA file (safetensors with PEFT or kohya names) for the denoiser and the text encoders as `name`; it has
   /// no effect until set_adapters. invalid_argument: a model or module that the pipeline does not have, shapes or ranks
   /// that do not fit, a name already in use.

@@ -408,7 +408,7 @@ redline_code redline_image_decode(redline_image_pipeline* pipeline, const redlin
     REDLINE_ASSIGN(const FloatArray array, read_array(*latents, "latents"));
     const std::lock_guard turn(contents->turn);
     auto made = std::make_unique<redline_image_result>();
-    REDLINE_ASSIGN(made->result.images, contents->engine->decode(array));
+    REDLINE_ASSIGN(static_cast<MediaResult&>(made->result), contents->engine->decode(array));
     *result = made.release();
     return {};
   });

@@ -123,7 +123,7 @@ void DenoiseLoop::keep_unmasked(int next) {
 // Returns the latents in the order of diffusers.
 FloatArray DenoiseLoop::planes() const {
   const LatentShape& shape = in_.latents;
-  return {{in_.images, shape.channels, shape.height, shape.width}, unpacked_images(shape, latents_)};
+  return {shape.planes(in_.images, p_.vae.model().has_frames()), unpacked_images(shape, latents_)};
 }
 
 // The VAE decodes latents that are reduced by averaging squares.
@@ -138,7 +138,8 @@ Result<RgbImage> DenoiseLoop::preview(int index, int64_t image, int64_t max_side
   LatentShape small;
   const std::vector<float> means = shrink_latents(unpacked_images(shape, clean), shape,
                                                   (std::max(shape.height, shape.width) + side - 1) / side, small);
-  return p_.vae.decode(means, small);
+  REDLINE_ASSIGN(std::vector<RgbImage> frames, p_.vae.decode(means, small));
+  return std::move(frames.front());
 }
 
 Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step, ImageResult& result) {

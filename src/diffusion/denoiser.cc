@@ -172,10 +172,11 @@ Status Denoiser::begin_conditions() {
     const int64_t n = num_elements(kept_shapes_[name]).eval(one);
     REDLINE_TRY(buffer.resize(front_.network, batch_.rows, n));
     std::vector<float> table;
+    const TokenGrid tokens = {l.frames, l.height / l.patch, l.width / l.patch};
     if (name == "rope") {
-      table = model_.rope_table(batch_.text_tokens, l.height / l.patch, l.width / l.patch);
+      table = model_.rope_table(batch_.text_tokens, tokens);
     } else if (name == "positions") {
-      REDLINE_ASSIGN(table, model_.position_table(l.height / l.patch, l.width / l.patch));
+      REDLINE_ASSIGN(table, model_.position_table(tokens));
     } else {
       REDLINE_ASSIGN(const std::vector<float>* values, values_of(batch_.conditions, name, n));
       std::copy(values->begin(), values->end(), buffer.row(0));

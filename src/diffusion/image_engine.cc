@@ -65,6 +65,12 @@ std::pair<int64_t, int64_t> size_of(const Pipeline& p, const ImageRequest& r) {
   return {r.width != 0 ? r.width : width, r.height != 0 ? r.height : height};
 }
 
+/// Adds the frames of one item to `result`, as an image or as a video.
+void add_frames(const Pipeline& p, std::vector<RgbImage> frames, MediaResult& result) {
+  if (p.vae.model().has_frames()) result.videos.push_back({std::move(frames), p.row->frame_rate});
+  else result.images.push_back(std::move(frames.front()));
+}
+
 /// "64x48"
 std::string size_text(const RgbImage& image) { return fmt::format("{}x{}", image.width, image.height); }
 
@@ -77,6 +83,7 @@ class GenerateTask {
  private:
   Status resolve();
   Status expect_size() const;
+  Status expect_frames() const;
   Status take_guidance_scale();
   Status encode_prompts();
   Status take_embeds(const char* name, const FloatArray& text, const FloatArray* pooled,
@@ -109,6 +116,7 @@ Status GenerateTask::resolve() {
   if (prompts > 1 && r.batch > 1 && r.batch != prompts)
     return invalid_argument("batch {} and {} prompts: give one prompt for all or one for each", r.batch, prompts);
   REDLINE_TRY(expect_size());
+  REDLINE_TRY(expect_frames());
   REDLINE_TRY(fit_images());
   if (r.num_inference_steps < 1 || r.num_inference_steps > 1000)
     return invalid_argument("steps {} is outside [1, 1000]", r.num_inference_steps);
@@ -118,7 +126,8 @@ Status GenerateTask::resolve() {
   in_.images = std::max(r.batch, prompts);
   REDLINE_TRY(take_guidance_scale());
   const DenoiserModel& model = p_.denoiser->model();
-  in_.latents = {model.latent_channels, r.height / p_.vae.scale(), r.width / p_.vae.scale(), model.patch};
+  in_.latents = {model.latent_channels, r.height / p_.vae.scale(), r.width / p_.vae.scale(), model.patch,
+                 p_.vae.model().latent_frames(r.num_frames)};
   generators_ = std::make_unique<TorchGenerators>(r.seed, r.seed_each ? in_.images : 1);
   in_.generator = generators_.get();
   return {};
@@ -136,6 +145,15 @@ Status GenerateTask::expect_size() const {
                               (value / unit + 1) * unit);
   }
   return {};
+}
+
+Status GenerateTask::expect_frames() const {
+  const int64_t frames = request_.num_frames, most = max_frames(*p_.row);
+  if (p_.vae.model().has_frames() && request_.init_image)
+    return unsupported("this pipeline makes video, which does not begin with an image yet");
+  if (frames >= 1 && frames <= most) return {};
+  if (most == 1) return invalid_argument("num_frames {}: this pipeline makes images, which are one frame", frames);
+  return invalid_argument("num_frames {} is outside [1, {}]", frames, most);
 }
 
 // Makes initial image and mask as large as the result, and the mask gray.
@@ -275,7 +293,7 @@ void GenerateTask::add_time_ids() {
 
 Status GenerateTask::draw_noise() {
   const LatentShape& l = in_.latents;
-  const std::vector<int64_t> shape = {in_.images, l.channels, l.height, l.width};
+  const std::vector<int64_t> shape = l.planes(in_.images, p_.vae.model().has_frames());
   if (const std::shared_ptr<const FloatArray>& given = request_.init_noise) {
     if (given->shape != shape)
       return invalid_argument("init_noise is [{}], the request asks for [{}]", fmt::join(given->shape, ", "),
@@ -345,9 +363,12 @@ Status GenerateTask::decode() {
         "--vae-tile off to decode it whole",
         tile));
   for (size_t i = 0; i < static_cast<size_t>(in_.images); ++i) {
-    REDLINE_ASSIGN(RgbImage image, p_.vae.decode(std::span(result_.latents.data).subspan(i * n, n), shape));
-    if (request_.keep_unmasked && request_.mask) keep_unmasked(*request_.init_image, *request_.mask, image);
-    result_.images.push_back(std::move(image));
+    REDLINE_ASSIGN(std::vector<RgbImage> frames,
+                   p_.vae.decode(std::span(result_.latents.data).subspan(i * n, n), shape));
+    // Clips of the lengths between those of whole frames of the latents end earlier.
+    frames.resize(static_cast<size_t>(request_.num_frames));
+    if (request_.keep_unmasked && request_.mask) keep_unmasked(*request_.init_image, *request_.mask, frames.front());
+    add_frames(p_, std::move(frames), result_);
   }
   result_.decode_ms = ms_since(begin);
   return {};
@@ -444,28 +465,34 @@ Result<PromptEmbeds> DiffusionEngine::encode_prompts(const std::vector<std::stri
   return embeds;
 }
 
-Result<std::vector<RgbImage>> DiffusionEngine::decode(const FloatArray& latents) {
+Result<MediaResult> DiffusionEngine::decode(const FloatArray& latents) {
   std::lock_guard lock(mutex_);
   Pipeline& p = *pipeline_;
   const std::vector<int64_t>& shape = latents.shape;
   const int64_t channels = p.denoiser->model().latent_channels, most = p.options.max_side / p.vae.scale();
-  if (shape.size() != 4 || shape[0] < 1 || shape[1] != channels || shape[2] < 1 || shape[2] > most || shape[3] < 1 ||
-      shape[3] > most)
-    return invalid_argument("latents are [{}]; this pipeline decodes [images, {}, 1..{}, 1..{}]",
-                            fmt::join(shape, ", "), channels, most, most);
-  const LatentShape one = {channels, shape[2], shape[3], p.denoiser->model().patch};
+  const bool has_frames = p.vae.model().has_frames();
+  const int64_t max_latent_frames = p.vae.model().latent_frames(max_frames(*p.row));
+  const size_t axes = has_frames ? 5 : 4;
+  const auto within = [&](size_t axis, int64_t limit) { return shape[axis] >= 1 && shape[axis] <= limit; };
+  if (shape.size() != axes || shape[0] < 1 || shape[1] != channels || !within(axes - 2, most) ||
+      !within(axes - 1, most) || (has_frames && !within(2, max_latent_frames)))
+    return invalid_argument("latents are [{}]; this pipeline decodes [items, {}, {}1..{}, 1..{}]",
+                            fmt::join(shape, ", "), channels,
+                            has_frames ? fmt::format("1..{}, ", max_latent_frames) : "", most, most);
+  const LatentShape one = {channels, shape[axes - 2], shape[axes - 1], p.denoiser->model().patch,
+                           has_frames ? shape[2] : 1};
   const auto n = static_cast<size_t>(one.elements());
   if (latents.data.size() != n * static_cast<size_t>(shape[0]))
     return invalid_argument("latents [{}] have {} elements", fmt::join(shape, ", "), latents.data.size());
   if (!std::all_of(latents.data.begin(), latents.data.end(), [](float value) { return std::isfinite(value); }))
     return invalid_argument("the latents have values that are not finite");
-  std::vector<RgbImage> images;
+  MediaResult result;
   for (size_t i = 0; i < static_cast<size_t>(shape[0]); ++i) {
-    Result<RgbImage> image = p.vae.decode(std::span(latents.data).subspan(i * n, n), one);
-    if (!image.ok()) return explained(image.status());
-    images.push_back(std::move(image).value());
+    Result<std::vector<RgbImage>> frames = p.vae.decode(std::span(latents.data).subspan(i * n, n), one);
+    if (!frames.ok()) return explained(frames.status());
+    add_frames(p, std::move(frames).value(), result);
   }
-  return images;
+  return result;
 }
 
 Status DiffusionEngine::load_adapter(const std::string& name, const std::string& path) {

@@ -25,7 +25,7 @@ class DiffusionEngine final : public ImageEngine {
   Result<ImageResult> generate(const ImageRequest& request,
                                const std::function<bool(const ImageProgress&)>& on_step) override;
   Result<PromptEmbeds> encode_prompts(const std::vector<std::string>& prompts, int64_t max_sequence_length) override;
-  Result<std::vector<RgbImage>> decode(const FloatArray& latents) override;
+  Result<MediaResult> decode(const FloatArray& latents) override;
   Status load_adapter(const std::string& name, const std::string& path) override;
   Status set_adapters(const std::vector<std::pair<std::string, double>>& adapters) override;
   MemoryReport memory() const override;

@@ -10,6 +10,7 @@ namespace redline {
 inline void fill_open(ImageRequest& r, const ImageRequest& defaults) {
   if (r.width == 0 && !r.init_image) r.width = defaults.width;
   if (r.height == 0 && !r.init_image) r.height = defaults.height;
+  if (r.num_frames == 0) r.num_frames = defaults.num_frames;
   if (r.num_inference_steps == 0) r.num_inference_steps = defaults.num_inference_steps;
   if (r.guidance_scale < 0) r.guidance_scale = defaults.guidance_scale;
   if (r.true_cfg_scale < 0) r.true_cfg_scale = defaults.true_cfg_scale;

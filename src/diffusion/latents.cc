@@ -18,6 +18,11 @@ void for_elements(const LatentShape& s, int64_t row_channels, Body body) {
 
 }  // namespace
 
+std::vector<int64_t> LatentShape::planes(int64_t images, bool has_frames) const {
+  if (has_frames) return {images, channels, frames, height, width};
+  return {images, channels, height, width};
+}
+
 void set_extents(const Grid& grid, const LatentShape& shape, SymbolValues& values) {
   const int64_t sizes[] = {shape.frames, shape.height, shape.width};
   REDLINE_CHECK(grid.num_axes() == 0 || grid.num_axes() == 2 || grid.num_axes() == 3);
@@ -69,6 +74,7 @@ void RowNoise::draw(std::span<float> out) {
 std::vector<float> shrink_latents(std::span<const float> planes, const LatentShape& shape, int64_t factor,
                                   LatentShape& small) {
   small = shape;
+  small.frames = 1;
   small.height = (shape.height + factor - 1) / factor;
   small.width = (shape.width + factor - 1) / factor;
   std::vector<float> means(static_cast<size_t>(small.elements()));
@@ -80,7 +86,7 @@ std::vector<float> shrink_latents(std::span<const float> planes, const LatentSha
         float sum = 0;
         for (int64_t i = y * factor; i < y_end; ++i)
           for (int64_t k = x * factor; k < x_end; ++k)
-            sum += planes[static_cast<size_t>((c * shape.height + i) * shape.width + k)];
+            sum += planes[static_cast<size_t>((c * shape.frames * shape.height + i) * shape.width + k)];
         means[static_cast<size_t>((c * small.height + y) * small.width + x)] =
             sum / static_cast<float>((y_end - y * factor) * (x_end - x * factor));
       }

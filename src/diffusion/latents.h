@@ -23,6 +23,9 @@ struct LatentShape {
 
   int64_t pixels() const { return frames * height * width; }
   int64_t elements() const { return channels * pixels(); }
+  /// Returns the shape of `images` items in planes: [images, channels, height, width], with frames before the height if
+  /// `has_frames`.
+  std::vector<int64_t> planes(int64_t images, bool has_frames) const;
   int64_t tokens() const { return pixels() / (patch * patch); }
   int64_t columns() const { return channels * patch * patch; }
   friend bool operator==(const LatentShape&, const LatentShape&) = default;
@@ -60,8 +63,8 @@ class RowNoise final : public NoiseSource {
   std::vector<float> drawn_;
 };
 
-/// Returns the means of factor x factor squares of `planes`; at the right and lower edge, of the part inside the plane.
-/// `small` receives the shape of the result.
+/// Returns the means of factor x factor squares of the first frame of `planes`. Squares at the right and lower edge are
+/// cut off there. `small` receives the shape of the result.
 std::vector<float> shrink_latents(std::span<const float> planes, const LatentShape& shape, int64_t factor,
                                   LatentShape& small);
 

@@ -39,7 +39,7 @@ class PipelineLoader {
     REDLINE_TRY(open_runtime());
     REDLINE_TRY(open_text_encoders());
     REDLINE_ASSIGN(AutoencoderModel autoencoder, read_autoencoder());
-    REDLINE_TRY(open_denoiser(autoencoder.scale));
+    REDLINE_TRY(open_denoiser(autoencoder));
     REDLINE_TRY(open_vae(std::move(autoencoder)));
     add_adapter_banks();
     REDLINE_ASSIGN(p_.masks, find_calibration(path_, files_.defaults.step_cache, p_.options.step_cache_file));
@@ -98,7 +98,7 @@ class PipelineLoader {
     return row->build(vae).within(vae.path);
   }
 
-  Status open_denoiser(int64_t vae_scale) {
+  Status open_denoiser(const AutoencoderModel& autoencoder) {
     const std::string_view component = p_.row->denoiser_component;
     REDLINE_ASSIGN(Checkpoint weights, files_.open_component(component));
     REDLINE_TRY(expect_denoiser_class());
@@ -110,11 +110,12 @@ class PipelineLoader {
     REDLINE_ASSIGN(DenoiserModel model, row->build(weights, blocks).within(weights.path));
     if (p_.row->check) REDLINE_TRY(p_.row->check(model).within(weights.path));
     p_.family_name = model.family;
-    const int64_t side = p_.options.max_side / vae_scale;
+    const int64_t side = p_.options.max_side / autoencoder.scale;
     SymbolValues& bounds = network_.bounds;
     bounds[Symbol::kBatch] = p_.options.max_batch;
-    bounds[Symbol::kImageTokens] = side / model.patch * (side / model.patch);
-    set_extents(model.grid, {.height = side, .width = side}, bounds);
+    const int64_t frames = autoencoder.latent_frames(max_frames(*p_.row));
+    bounds[Symbol::kImageTokens] = frames * (side / model.patch) * (side / model.patch);
+    set_extents(model.grid, {.height = side, .width = side, .frames = frames}, bounds);
     REDLINE_ASSIGN(p_.denoiser,
                    Denoiser::make(std::move(model), network_, p_.options.max_adapter_rank, resources_of(*p_.runtime))
                        .within(weights.path));
@@ -131,7 +132,13 @@ class PipelineLoader {
   Status open_vae(AutoencoderModel autoencoder) {
     network_.bounds[Symbol::kBatch] = 1;
     const int64_t side = p_.options.max_side / autoencoder.scale;
-    set_extents(autoencoder.grid, {.height = side, .width = side}, network_.bounds);
+    set_extents(autoencoder.grid,
+                {.height = side, .width = side, .frames = autoencoder.latent_frames(max_frames(*p_.row))},
+                network_.bounds);
+    if (autoencoder.has_frames() != (p_.row->num_frames > 0))
+      return invalid_argument("{}: the vae decodes {}, and {} makes {}", path_,
+                              autoencoder.has_frames() ? "video" : "images", files_.class_name,
+                              p_.row->num_frames > 0 ? "video" : "images");
     const int64_t channels = p_.denoiser->model().latent_channels;
     if (autoencoder.latent_channels != channels)
       return invalid_argument("{}: the vae has {} latent channels, the {} {}", path_, autoencoder.latent_channels,
@@ -161,6 +168,7 @@ class PipelineLoader {
     ImageRequest& d = p_.defaults;
     d.width = own.width.value_or(side);
     d.height = own.height.value_or(side);
+    d.num_frames = max_frames(row);
     d.num_inference_steps = own.num_inference_steps.value_or(row.num_inference_steps);
     d.guidance_scale = own.guidance_scale.value_or(row.guidance_scale);
     d.true_cfg_scale = own.true_cfg_scale.value_or(1);

@@ -21,6 +21,7 @@ Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const ExecutableOptions&
   codec.model_ = std::move(model);
   codec.max_side_ = max_side;
   codec.tile_ = tile;
+  if (codec.model_.has_frames()) codec.max_frames_ = codec.model_.grid.extent(0).eval(options.bounds);
   REDLINE_ASSIGN(codec.decode_, Executable::make(std::move(codec.model_.decode), options, runtime));
   REDLINE_ASSIGN(codec.encode_, Executable::make(std::move(codec.model_.encode), options, runtime));
   return codec;
@@ -33,7 +34,7 @@ Result<std::span<const float>> VaeCodec::encode_rows(std::span<const float> pixe
   set_extents(model_.grid, shape, sizes);
   REDLINE_TRY(encode_.run(sizes).within("vae"));
   const float* rows = encode_.output("moments");
-  return std::span(rows, static_cast<size_t>(shape.height * shape.width * moment_columns()));
+  return std::span(rows, static_cast<size_t>(shape.pixels() * moment_columns()));
 }
 
 Result<std::vector<float>> VaeCodec::encode(std::span<const float> pixels, LatentShape shape,
@@ -70,8 +71,8 @@ int64_t VaeCodec::latent_tile(const LatentShape& shape) const {
     if (!decode_.program()) return 0;
     // Nearly all of the arena grows with the number of pixels.
     const int64_t max_side = max_side_ / model_.scale;
-    const double bytes =
-        static_cast<double>(decode_.program()->arena_plan.bytes) / static_cast<double>(max_side * max_side);
+    const double bytes = static_cast<double>(decode_.program()->arena_plan.bytes) /
+                         static_cast<double>(max_frames_ * max_side * max_side) * static_cast<double>(shape.frames);
     if (bytes * static_cast<double>(shape.height * shape.width) <= kMaxBytes) return 0;
     tile = std::max(kMinTile, static_cast<int64_t>(std::sqrt(kMaxBytes / bytes)));
   }
@@ -81,7 +82,7 @@ int64_t VaeCodec::latent_tile(const LatentShape& shape) const {
 Result<std::span<const float>> VaeCodec::decode_rows(std::span<const float> z, LatentShape shape) {
   shape.patch = 1;
   if (const int64_t tile = latent_tile(shape); tile > 0) {
-    REDLINE_TRY(decode_in_tiles(decode_, model_.grid, shape, z, model_.scale, tile, blended_).within("vae"));
+    REDLINE_TRY(decode_in_tiles(decode_, model_, shape, z, tile, blended_).within("vae"));
     return std::span<const float>(blended_);
   }
   SymbolValues sizes;
@@ -89,25 +90,28 @@ Result<std::span<const float>> VaeCodec::decode_rows(std::span<const float> z, L
   set_extents(model_.grid, shape, sizes);
   pack_latents(shape, z.data(), decode_.input("latents"));
   REDLINE_TRY(decode_.run(sizes).within("vae"));
-  const auto pixels = static_cast<size_t>(shape.height * shape.width * model_.scale * model_.scale);
-  return std::span(decode_.output("image"), pixels * 3);
+  const int64_t pixels = model_.decoded_frames(shape.frames) * shape.height * shape.width * model_.scale * model_.scale;
+  return std::span(decode_.output("image"), static_cast<size_t>(pixels) * 3);
 }
 
-Result<RgbImage> VaeCodec::decode(std::span<const float> latents, LatentShape shape) {
+Result<std::vector<RgbImage>> VaeCodec::decode(std::span<const float> latents, LatentShape shape) {
   std::vector<float> z(latents.size());
   for (size_t i = 0; i < z.size(); ++i) {
     const size_t c = i / static_cast<size_t>(shape.pixels());
     z[i] = static_cast<float>(latents[i] / model_.scaling[c] + model_.shift[c]);
   }
   REDLINE_ASSIGN(const std::span<const float> rgb, decode_rows(z, shape));
-  RgbImage image;
-  image.width = shape.width * model_.scale;
-  image.height = shape.height * model_.scale;
-  image.rgb.resize(static_cast<size_t>(image.width * image.height * 3));
   if (!all_finite(rgb)) return internal("the vae's output is not finite; try --dtype f32");
-  for (size_t i = 0; i < image.rgb.size(); ++i)
-    image.rgb[i] = static_cast<uint8_t>(std::nearbyint(std::clamp(rgb[i] * 0.5f + 0.5f, 0.0f, 1.0f) * 255.0f));
-  return image;
+  RgbImage blank;
+  blank.width = shape.width * model_.scale;
+  blank.height = shape.height * model_.scale;
+  blank.rgb.resize(static_cast<size_t>(blank.width * blank.height * 3));
+  std::vector<RgbImage> frames(static_cast<size_t>(model_.decoded_frames(shape.frames)), blank);
+  const float* value = rgb.data();
+  for (RgbImage& frame : frames)
+    for (uint8_t& byte : frame.rgb)
+      byte = static_cast<uint8_t>(std::nearbyint(std::clamp(*value++ * 0.5f + 0.5f, 0.0f, 1.0f) * 255.0f));
+  return frames;
 }
 
 std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int64_t width, int64_t height) {

@@ -1,5 +1,5 @@
 // The compiled autoencoder of a pipeline: encodes images to latents, for image to image and inpainting, and decodes
-// latents to images.
+// latents to images or to the frames of clips.
 #pragma once
 
 #include <span>
@@ -24,18 +24,20 @@ class VaeCodec {
   int64_t latent_channels() const { return model_.latent_channels; }
   /// Returns the image pixels per latent pixel, in each direction.
   int64_t scale() const { return model_.scale; }
+  /// Returns the autoencoder, whose graphs are empty.
+  const AutoencoderModel& model() const { return model_; }
 
   /// Encodes `pixels`, as pixel_values() gives them, to shifted and scaled latents for the denoiser,
   /// [generators.count(), channels, height, width]. If the encoder gives a variance, they are sampled from its
   /// distribution with one draw of `generators`.
   Result<std::vector<float>> encode(std::span<const float> pixels, LatentShape shape, TorchGenerators& generators);
-  /// Decodes one image from its latents, as the solver gives them.
-  Result<RgbImage> decode(std::span<const float> latents, LatentShape shape);
-  /// Decodes without shift and scale. `z`: the autoencoder's latents, planes [channels, height, width]. Returns rows of
-  /// pixels [height * width * scale^2, 3] in -1 .. 1, valid until the next call.
+  /// Decodes one image or clip from its latents, as the solver gives them. Returns its frames; an image has one.
+  Result<std::vector<RgbImage>> decode(std::span<const float> latents, LatentShape shape);
+  /// Decodes without shift and scale. `z`: the autoencoder's latents, planes [channels, frames, height, width]. Returns
+  /// rows of pixels [decoded frames * height * width * scale^2, 3] in -1 .. 1, valid until the next call.
   Result<std::span<const float>> decode_rows(std::span<const float> z, LatentShape shape);
-  /// Encodes rows of pixels in -1 .. 1 to rows of moments [height * width, moment_columns()], valid until the next
-  /// call.
+  /// Encodes rows of pixels in -1 .. 1 to rows of moments [frames * height * width, moment_columns()], valid until the
+  /// next call. `shape`: the shape of the latents.
   Result<std::span<const float>> encode_rows(std::span<const float> pixels, const LatentShape& shape);
   int64_t moment_columns() const { return model_.latent_channels * (model_.has_variance ? 2 : 1); }
   /// Returns the side, in pixels, of the tiles in which decode() decodes latents of this size; 0: the whole image at
@@ -50,7 +52,7 @@ class VaeCodec {
 
   AutoencoderModel model_;  ///< description of the model, whose graphs have been moved to the networks
   Executable decode_, encode_;
-  int64_t max_side_ = 0, tile_ = 0;
+  int64_t max_side_ = 0, max_frames_ = 1, tile_ = 0;
   std::vector<float> blended_;  ///< buffer of decode_rows() with tiles
 };
 

@@ -415,8 +415,9 @@ TEST_P(PipelineParts, GiveWhatTheWholeGives) {
   EXPECT_EQ(latents->latents.data, expected->latents.data);
   const auto pictures = (*engine)->decode(latents->latents);
   ASSERT_TRUE(pictures.ok()) << pictures.status().message();
-  ASSERT_EQ(pictures->size(), 1u);
-  EXPECT_EQ((*pictures)[0].rgb, expected->images[0].rgb);
+  ASSERT_EQ(pictures->images.size(), 1u);
+  EXPECT_TRUE(pictures->videos.empty());
+  EXPECT_EQ(pictures->images[0].rgb, expected->images[0].rgb);
 }
 
 TEST_P(PipelineParts, RefuseWhatDoesNotFit) {

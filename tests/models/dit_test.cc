@@ -36,7 +36,7 @@ std::vector<float> run_dit(const ImageGolden& golden, const std::string& run, in
   Executable probe = make_network(std::move(model.front), bounds, mode, *runtime);
   Executable body = make_network(std::move(model.middle), bounds, mode, *runtime);
   Executable head = make_network(std::move(model.tail), bounds, mode, *runtime);
-  auto positions = model.position_table(height, width);
+  auto positions = model.position_table({1, height, width});
   EXPECT_TRUE(positions.ok()) << positions.status().message();
   for (int64_t b = 0; b < batch; ++b)
     std::copy(positions->begin(), positions->end(),
@@ -108,7 +108,7 @@ TEST(Dit, MadeWeightsHavePositionsToo) {
     };
     auto model = build_dit(checkpoint, 1);
     ASSERT_TRUE(model.ok()) << model.status().message();
-    const auto positions = model->position_table(2, 3);
+    const auto positions = model->position_table({1, 2, 3});
     ASSERT_TRUE(positions.ok());
     EXPECT_EQ(positions->size(), size_t{2 * 3 * 24});
   }
@@ -140,7 +140,7 @@ TEST(Dit, BadConfigsAreNamed) {
   const ImageGolden golden = testing::load_image_golden("sd3");
   auto model = build_dit(golden.checkpoint, 1);
   ASSERT_TRUE(model.ok());
-  const auto positions = model->position_table(13, 2);
+  const auto positions = model->position_table({1, 13, 2});
   ASSERT_FALSE(positions.ok());
   EXPECT_THAT(positions.status().message(), ::testing::HasSubstr("at most 24 latent pixels each way"));
 }

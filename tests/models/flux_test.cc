@@ -32,7 +32,7 @@ std::vector<float> run_flux(const ImageGolden& golden, const std::string& run, i
   Executable probe = make_network(std::move(model.front), bounds, mode, *runtime);
   Executable body = make_network(std::move(model.middle), bounds, mode, *runtime);
   Executable head = make_network(std::move(model.tail), bounds, mode, *runtime);
-  const std::vector<float> rope = model.rope_table(text, height, width);
+  const std::vector<float> rope = model.rope_table(text, {1, height, width});
   for (Executable* network : {&probe, &body})
     if (network->has_input("rope"))
       for (int64_t b = 0; b < batch; ++b)

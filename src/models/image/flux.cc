@@ -222,7 +222,9 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks
   model.takes_guidance = c.guidance_embeds;
   model.timestep_scale = 1e-3;
   model.rotary_dim = c.shape.head_dim;
-  model.rope_table = [c](int64_t text, int64_t height, int64_t width) { return rope_table_of(c, text, height, width); };
+  model.rope_table = [c](int64_t text, const TokenGrid& tokens) {
+    return rope_table_of(c, text, tokens.height, tokens.width);
+  };
 
   DenoiserGraphs graphs("flux", checkpoint);
   {

@@ -28,6 +28,11 @@ struct TextEncoderModel {
 /// Returns the row of "pooled" among `ids`, the tokens of one item; 0 if there is no such token.
 int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 
+/// The tokens of an image or clip: frames, and tokens along height and width.
+struct TokenGrid {
+  int64_t frames = 1, height = 0, width = 0;
+};
+
 /// A denoiser as three graphs, tail(middle(front(x))), so that a step cache can skip parts
 /// (docs/architecture/diffusion.md). Values named "carry.*" are outputs of the front that the middle or the tail takes
 /// as inputs.
@@ -52,7 +57,8 @@ struct DenoiserModel {
   int64_t patch = 1;  ///< side of a token in latent pixels; 1 for convolutional networks
   /// Rows of the tail's output are [patch, patch, channels] (SD3, PixArt); false: [channels, patch, patch].
   bool channels_last_patch = false;
-  /// Height and width of the latents, where the network computes on feature maps (convolutional networks).
+  /// Height and width of the latents, of video the frames before them, where the network computes on feature maps
+  /// (convolutional networks).
   Grid grid;
   int64_t text_width = 0, pooled_width = 0;
   bool takes_guidance = false, masks_text = false;
@@ -60,33 +66,42 @@ struct DenoiserModel {
   /// the image. Its refiner has five, with a score instead of the last two.
   int64_t num_time_ids = 0;
   double timestep_scale = 1;  ///< factor from the solver's timestep (0 .. 1000) to the input "timestep"
-  /// Returns [rows, rotary_dim], cosines then sines, for text_tokens rows of text, then height x width tokens. Empty:
+  /// Returns [rows, rotary_dim], cosines then sines, for text_tokens rows of text, then the tokens of the image. Empty:
   /// the network has no input "rope".
-  std::function<std::vector<float>(int64_t text_tokens, int64_t height, int64_t width)> rope_table;
+  std::function<std::vector<float>(int64_t text_tokens, const TokenGrid& tokens)> rope_table;
   int64_t rotary_dim = 0;
   /// Layers of the checkpoint whose output is not used, such as "transformer_blocks.23.attn.add_q_proj". LoRA files
   /// have factors for them.
   std::vector<std::string> idle_modules;
-  /// Returns the input "positions" for height x width tokens, [height * width, width of the network], the same for
-  /// every item. Empty: the network has no such input. invalid_argument: the network does not have that many positions.
-  std::function<Result<std::vector<float>>(int64_t height, int64_t width)> position_table;
+  /// Returns the input "positions" for the tokens of an image, [tokens, width of the network], the same for every item.
+  /// Empty: the network has no such input. invalid_argument: the network does not have that many positions.
+  std::function<Result<std::vector<float>>(const TokenGrid& tokens)> position_table;
 
   /// Returns true for an inpainting network, whose input is the latents, a mask, and the latents of the masked image.
   bool is_inpainting() const { return patch == 1 && in_channels == 2 * latent_channels + 1; }
 };
 
-/// An autoencoder. Images are rows of pixels (graph/ops/conv2d.h) in [-1, 1]. "latents" are those of the autoencoder,
+/// An autoencoder of images or of video. Images are rows of pixels (graph/ops/conv2d.h) in [-1, 1]. "latents" are those of the autoencoder,
 /// z; the denoiser's latents are (z - shift) * scaling, with the scaling and shift of each channel.
 ///   decode  input "latents" [batch * height * width, latent_channels], output "image" [batch * s height * s width,
-///   3]
+///   3]; of video with the frames before the height, each of which is an image
 ///   encode  input "image", output "moments" [batch * height * width, 2 * latent_channels]: means, log variances
 ///           (tiny autoencoders: means alone)
 struct AutoencoderModel {
   Graph decode, encode;
   int64_t latent_channels = 0, scale = 8;  ///< scale: image pixels per latent pixel, in each direction
-  std::vector<double> scaling, shift;      ///< [latent_channels]
-  Grid grid;                               ///< height and width of the latents
+  /// Video: frames per frame of the latents. The first frame of the latents is one frame (causal convolutions).
+  int64_t temporal_scale = 1;
+  std::vector<double> scaling, shift;  ///< [latent_channels]
+  Grid grid;                           ///< height and width of the latents, of video the frames before them
   bool has_variance = true;
+
+  /// Returns true for an autoencoder of video.
+  bool has_frames() const { return grid.num_axes() == 3; }
+  /// Returns the number of frames that `latent_frames` frames of the latents decode to.
+  int64_t decoded_frames(int64_t latent_frames) const { return (latent_frames - 1) * temporal_scale + 1; }
+  /// Returns the number of frames of the latents whose decoding has at least `frames` frames.
+  int64_t latent_frames(int64_t frames) const { return (frames - 1 + temporal_scale - 1) / temporal_scale + 1; }
 
   /// Sets the same scaling and shift for all channels.
   void scale_all(double all_scaling, double all_shift) {

@@ -2,6 +2,7 @@
 // its pipelines; image_registry.cc lists them.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <span>
 #include <string>
@@ -86,6 +87,12 @@ struct PipelineRow {
   int64_t num_inference_steps = 0;
   double guidance_scale = 0;
   int64_t max_sequence_length = 0;
+  // Pipelines of video.
+  int64_t num_frames = 0;  ///< default and maximum of the frames of a clip; 0: a pipeline of images
+  double frame_rate = 0;   ///< frames per second that the model was trained for
 };
+
+/// Returns the largest number of frames of one item; an image is one frame.
+inline int64_t max_frames(const PipelineRow& row) { return std::max<int64_t>(row.num_frames, 1); }
 
 }  // namespace redline

@@ -120,7 +120,8 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit bloc
   model.channels_last_patch = true;
   model.text_width = c.text_width;
   model.masks_text = true;
-  model.position_table = [c](int64_t height, int64_t width) -> Result<std::vector<float>> {
+  model.position_table = [c](const TokenGrid& tokens) -> Result<std::vector<float>> {
+    const int64_t height = tokens.height, width = tokens.width;
     return sincos_positions(c.shape.width(), height, width, c.base_size, c.position_scale);
   };
 

@@ -205,7 +205,9 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
       table.view.data = table.file->data();
     }
   }
-  model.position_table = [c, table](int64_t height, int64_t width) { return crop_positions(c, table, height, width); };
+  model.position_table = [c, table](const TokenGrid& tokens) {
+    return crop_positions(c, table, tokens.height, tokens.width);
+  };
   {
     GraphBuilder& g = graphs.front;
     Sd3Builder b(g, graphs.front_weights, c);

@@ -125,7 +125,7 @@ struct PromptEmbeds {
   std::vector<std::string> warnings;  ///< e.g. a truncated prompt
 };
 
-/// Media, timings and settings of a finished ImageEngine::generate(). `images`, or `videos` of a model of video, has one
+/// Media, timings and settings of a finished ImageEngine::generate(). `images`, or `videos` of a model of video, has an
 /// item for each prompt, or for each of the batch; both are empty with skip_decode.
 struct ImageResult : MediaResult {
   FloatArray latents;                 ///< final latents of the solver, if keep_latents, as ImageProgress::latents

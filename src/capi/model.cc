@@ -1,4 +1,5 @@
 // The functions for language models: opening, description, tokens, conversations, adapters.
+#include "base/conversion_json.h"
 #include "capi/generate_options.h"
 #include "capi/json.h"
 #include "redline/sampling_parameters.h"
@@ -67,9 +68,7 @@ Json model_json(const ModelInfo& m) {
                {"isa", m.isa},
                {"device_steps", m.device_steps},
                {"stop_tokens", m.stop_tokens}};
-  if (const WeightConversion& c = m.conversion; !c.type.empty())
-    json["conversion"] = {
-        {"type", c.type}, {"changed", c.changed}, {"kept", c.kept}, {"relative_error", c.relative_error}};
+  add_conversion(m.conversion, json);
   return json;
 }
 

@@ -2,13 +2,13 @@
 // questions.
 #include <chrono>
 
+#include "base/conversion_json.h"
 #include "base/elapsed.h"
 #include "base/mapped_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
-#include "lab/text/conversion_json.h"
 #include "lab/text/score_text.h"
 
 namespace redline::cli {
@@ -45,7 +45,7 @@ Json describe(const EvalArgs& args, const ModelInfo& info) {
                {"dtype", args.engine.dtype},
                {"isa", info.isa},
                {"threads", info.threads}};
-  lab::add_conversion(info.conversion, json);
+  add_conversion(info.conversion, json);
   return json;
 }
 

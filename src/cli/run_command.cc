@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/conversion_json.h"
 #include "base/elapsed.h"
 #include "base/mapped_file.h"
 #include "cli/chat_template.h"
@@ -12,8 +13,7 @@
 #include "cli/lora_option.h"
 #include "cli/sampling_args.h"
 #include "cli/table.h"
-#include "lab/bench/generation_speed.h"
-#include "lab/text/conversion_json.h"
+#include "machine/generation_speed.h"
 #include "machine/peaks_cache.h"
 #include "models/checkpoint/model_tokenizer.h"
 
@@ -77,7 +77,7 @@ struct RunArgs {
 
 /// The machine's peaks for this model's steps. Measured after the first run on a machine, and kept.
 std::optional<MachinePeaks> peaks_for(const TextEngine& engine) {
-  const int64_t read_bytes = lab::decode_step_bytes(engine);
+  const int64_t read_bytes = decode_step_bytes(engine);
   if (auto kept = load_peaks(engine.info().threads, read_bytes)) return kept;
   const Result<const CpuKernels*> kernels = cpu_kernels();
   if (!kernels.ok()) return std::nullopt;
@@ -85,15 +85,15 @@ std::optional<MachinePeaks> peaks_for(const TextEngine& engine) {
   return peaks_of_machine(**kernels, engine.info().threads, read_bytes);
 }
 
-/// As lab::speed_of. Peaks that the run has exceeded were too low: they are measured again.
-lab::GenerationSpeed judged_speed(const TextEngine& engine, const GenerateResult& result, bool exact_f32) {
+/// As speed_of. Peaks that the run has exceeded were too low: they are measured again.
+GenerationSpeed judged_speed(const TextEngine& engine, const GenerateResult& result, bool exact_f32) {
   constexpr double kMaxShare = 1.02;
   std::optional<MachinePeaks> peaks = peaks_for(engine);
-  lab::GenerationSpeed speed = lab::speed_of(engine, result, peaks ? &*peaks : nullptr, exact_f32);
+  GenerationSpeed speed = speed_of(engine, result, peaks ? &*peaks : nullptr, exact_f32);
   if (!peaks || std::max(speed.prefill.share(), speed.decode.share()) <= kMaxShare) return speed;
   if (const Result<const CpuKernels*> kernels = cpu_kernels(); kernels.ok())
-    raise_peaks(**kernels, engine.info().threads, lab::decode_step_bytes(engine), *peaks);
-  return lab::speed_of(engine, result, &*peaks, exact_f32);
+    raise_peaks(**kernels, engine.info().threads, decode_step_bytes(engine), *peaks);
+  return speed_of(engine, result, &*peaks, exact_f32);
 }
 
 /// The model and the values that shaped the text, for --verbose.
@@ -110,7 +110,7 @@ void print_settings(const TextEngine& engine, const SamplingOptions& s, double l
   terminal.note("samplers  {}", samplers_text(s));
 }
 
-std::string speed_line(const char* phase, const lab::PhaseSpeed& speed) {
+std::string speed_line(const char* phase, const PhaseSpeed& speed) {
   std::string text = fmt::format("{} {:>6} token{} in {:.1f} ms: {:.1f} tokens/s", phase, speed.tokens,
                                  speed.tokens == 1 ? "" : "s", speed.seconds * 1e3, speed.tokens_per_s());
   if (speed.bound) text += fmt::format(", {:.0f}% of the ceiling ({})", 100 * speed.share(), speed.bound->by);
@@ -128,7 +128,7 @@ std::string ending_text(const GenerateResult& r, const ModelInfo& info) {
 void print_run_summary(const TextEngine& engine, const GenerateResult& r, const TextEngineOptions& options,
                        uint64_t seed, Terminal& terminal) {
   const ModelInfo& info = engine.info();
-  const lab::GenerationSpeed speed = judged_speed(engine, r, options.dtype == Precision::kF32);
+  const GenerationSpeed speed = judged_speed(engine, r, options.dtype == Precision::kF32);
   terminal.note("");
   if (speed.prefill.seconds > 0) terminal.note("{}", speed_line("prefill", speed.prefill));
   else terminal.note("prefill {:>6} tokens, not processed to the end", r.prompt_tokens);
@@ -158,9 +158,9 @@ Json logprob_json(const TextEngine& engine, int32_t id, float logprob) {
 Json run_result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f32, const SamplingOptions& sampling,
                      Json logprobs) {
   // JSON never waits for a measurement of the machine.
-  const auto peaks = load_peaks(engine.info().threads, lab::decode_step_bytes(engine));
-  const lab::GenerationSpeed speed = lab::speed_of(engine, r, peaks ? &*peaks : nullptr, exact_f32);
-  const auto share = [](const lab::PhaseSpeed& s) { return s.bound ? Json(s.share()) : Json(nullptr); };
+  const auto peaks = load_peaks(engine.info().threads, decode_step_bytes(engine));
+  const GenerationSpeed speed = speed_of(engine, r, peaks ? &*peaks : nullptr, exact_f32);
+  const auto share = [](const PhaseSpeed& s) { return s.bound ? Json(s.share()) : Json(nullptr); };
   Json json = {{"model", engine.info().path},
                {"text", r.text},
                {"tokens", r.tokens},
@@ -178,7 +178,7 @@ Json run_result_json(const TextEngine& engine, const GenerateResult& r, bool exa
                  {"decode_tokens_per_s", speed.decode.tokens_per_s()},
                  {"prefill_ceiling_share", share(speed.prefill)},
                  {"decode_ceiling_share", share(speed.decode)}}}};
-  lab::add_conversion(engine.info().conversion, json);
+  add_conversion(engine.info().conversion, json);
   if (!logprobs.is_null()) json["logprobs"] = std::move(logprobs);
   return json;
 }

@@ -106,7 +106,4 @@ void for_adapted_rows(std::span<const AdapterSegment> segments, const AdapterSit
   }
 }
 
-/// Returns true if any row of the step has an adapter at the site.
-bool is_adapted(std::span<const AdapterSegment> segments, const AdapterSite* site, const SymbolValues& sizes);
-
 }  // namespace redline

@@ -1,6 +1,6 @@
 #include "lab/bench/text_report.h"
 
-#include "lab/text/conversion_json.h"
+#include "base/conversion_json.h"
 #include "machine/machine_json.h"
 
 namespace redline::lab {

@@ -1,6 +1,6 @@
-#include "lab/bench/generation_speed.h"
+#include "machine/generation_speed.h"
 
-namespace redline::lab {
+namespace redline {
 
 GenerationSpeed speed_of(const TextEngine& engine, const GenerateResult& result, const MachinePeaks* peaks,
                          bool exact_f32) {
@@ -26,4 +26,4 @@ int64_t decode_step_bytes(const TextEngine& engine) {
   return static_cast<int64_t>(profile_of(engine).step_cost(1, 0).bytes);
 }
 
-}  // namespace redline::lab
+}  // namespace redline

@@ -6,7 +6,7 @@
 
 #include "machine/roofline.h"
 
-namespace redline::lab {
+namespace redline {
 
 struct PhaseSpeed {
   int64_t tokens = 0;
@@ -30,4 +30,4 @@ GenerationSpeed speed_of(const TextEngine& engine, const GenerateResult& result,
 /// Returns the bytes that one decode step of the model reads, for PeakOptions::read_bytes.
 int64_t decode_step_bytes(const TextEngine& engine);
 
-}  // namespace redline::lab
+}  // namespace redline

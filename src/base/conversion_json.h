@@ -1,13 +1,15 @@
 // The conversion of a model's weights as JSON.
 #pragma once
 
-#include "lab/json.h"
+#include <nlohmann/json.hpp>
+
 #include "redline/precision.h"
 
-namespace redline::lab {
+namespace redline {
 
 /// Adds the member "conversion" to a report, unless the weights are as stored.
-inline void add_conversion(const WeightConversion& conversion, Json& report) {
+template <class Json>
+void add_conversion(const WeightConversion& conversion, Json& report) {
   if (conversion.type.empty()) return;
   report["conversion"] = {{"type", conversion.type},
                           {"changed", conversion.changed},
@@ -15,4 +17,4 @@ inline void add_conversion(const WeightConversion& conversion, Json& report) {
                           {"relative_error", conversion.relative_error}};
 }
 
-}  // namespace redline::lab
+}  // namespace redline

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "backends/cpu/convolution_lowering.h"
+#include "backends/cpu/convolution_operands.h"
 
 namespace redline {
 namespace {
@@ -139,15 +140,7 @@ Status ConvolutionParams::init(LowerContext& c) {
 }
 
 void ConvolutionParams::add_operands(const LowerContext& c, LoweredStage& stage) {
-  const auto& in = c.op().inputs;
-  const ConvolutionInputIndex at(op);
-  stage.read(x, in[0], Reads::kAll);
-  if (at.item_bias) stage.read(item_bias, in[at.item_bias], Reads::kAll);
-  if (at.residual) {
-    stage.read(residual, in[at.residual], Reads::kTile);
-    stage.in_place_of = in[at.residual];
-  }
-  stage.write(y, c.op().outputs[0]);
+  add_convolution_operands(*this, c, stage);
 }
 
 ConvInput ConvolutionParams::input_of(const ConvolutionGeometry& s, const ConvPhase& phase, int64_t item,

@@ -125,13 +125,18 @@ Status non_zero(OnnxInference& in) {
   return {};
 }
 
+/// Returns the side of the blocks of DepthToSpace and SpaceToDepth. `from`: the shape of the input.
+Result<int64_t> read_block(const OnnxInference& in, const SymbolicShape& from) {
+  const int64_t block = in.int_attribute("blocksize", 0);
+  if (from.size() == 4 && block > 0 && block <= INT32_MAX) return block;
+  return in.wrong("blocksize {} of a tensor of {} axes, expected 4", block, from.size());
+}
+
 Status depth_to_space(OnnxInference& in) {
   const SymbolicShape* from = in.shape(0);
   in.set(0, in.type(0));
   if (from == nullptr) return {};
-  const int64_t block = in.int_attribute("blocksize", 0);
-  if (from->size() != 4 || block <= 0 || block > INT32_MAX)
-    return in.wrong("blocksize {} of a tensor of {} axes, expected 4", block, from->size());
+  REDLINE_ASSIGN(const int64_t block, read_block(in, *from));
   const auto channels = in.sizes.divide_exactly((*from)[1], block * block);
   if (!channels && (*from)[1].is_constant())
     return in.wrong("{} channels in blocks of {} x {}", (*from)[1].constant(), block, block);
@@ -145,9 +150,7 @@ Status space_to_depth(OnnxInference& in) {
   const SymbolicShape* from = in.shape(0);
   in.set(0, in.type(0));
   if (from == nullptr) return {};
-  const int64_t block = in.int_attribute("blocksize", 0);
-  if (from->size() != 4 || block <= 0 || block > INT32_MAX)
-    return in.wrong("blocksize {} of a tensor of {} axes, expected 4", block, from->size());
+  REDLINE_ASSIGN(const int64_t block, read_block(in, *from));
   in.set(0, in.type(0),
          SymbolicShape{(*from)[0], in.sizes.multiply((*from)[1], block * block),
                        in.sizes.floor_divide((*from)[2], block), in.sizes.floor_divide((*from)[3], block)});

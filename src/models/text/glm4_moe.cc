@@ -150,12 +150,6 @@ constexpr GgufName kGlm4MoeGgufLayer[] = {{"attn_norm", "input_layernorm"},
                                           {"nextn.embed_tokens", "embed_tokens"},
                                           {"nextn.shared_head_head", "shared_head.head"},
                                           {"nextn.shared_head_norm", "shared_head.norm"}};
-constexpr GgufName kDots1GgufLayer[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-                                        {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-                                        {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-                                        {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-                                        {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-                                        {"ffn_down", "mlp.down_proj"}};
 
 }  // namespace
 
@@ -178,7 +172,7 @@ extern const ModelFamily kDots1Family = {
     .architecture = "Dots1ForCausalLM",
     .gguf = {.architecture = "dots1",
              .top = kLlamaGgufTop,
-             .layer = kDots1GgufLayer,
+             .layer = kHeadNormGgufLayer,
              .more_layer = kGgufBalancedExperts,
              .has_experts = true,
              .read_keys = read_moe_keys},

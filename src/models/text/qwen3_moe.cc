@@ -57,14 +57,6 @@ Status set_qwen3_moe_keys(const nlohmann::json& config, const Checkpoint& checkp
   return expect_all_sparse(checkpoint, c, "qwen3_moe");
 }
 
-constexpr GgufName kQwen3MoeGgufLayer[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"}};
-
 }  // namespace
 
 extern const ModelFamily kQwen3MoeFamily = {
@@ -72,7 +64,7 @@ extern const ModelFamily kQwen3MoeFamily = {
     .architecture = "Qwen3MoeForCausalLM",
     .gguf = {.architecture = "qwen3moe",
              .top = kLlamaGgufTop,
-             .layer = kQwen3MoeGgufLayer,
+             .layer = kHeadNormGgufLayer,
              .more_layer = kGgufExperts,
              .has_experts = true,
              .read_keys = read_moe_keys},
@@ -87,7 +79,7 @@ extern const ModelFamily kQwen3VlMoeFamily = {
     .architecture = "Qwen3VLMoeForConditionalGeneration",
     .gguf = {.architecture = "qwen3vlmoe",
              .top = kLlamaGgufTop,
-             .layer = kQwen3MoeGgufLayer,
+             .layer = kHeadNormGgufLayer,
              .more_layer = kGgufExperts,
              .has_experts = true,
              .export_architecture = "qwen3moe",

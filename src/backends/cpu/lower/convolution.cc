@@ -4,6 +4,7 @@
 
 #include "backends/cpu/conv2d_lowering.h"
 #include "backends/cpu/convolution_lowering.h"
+#include "backends/cpu/convolution_operands.h"
 #include "backends/cpu/cpu_target.h"
 #include "tensor/weight_traits.h"
 
@@ -124,15 +125,7 @@ Status Conv2dParams::init(LowerContext& c) {
 }
 
 void Conv2dParams::add_operands(const LowerContext& c, LoweredStage& stage) {
-  const auto& in = c.op().inputs;
-  const ConvolutionInputIndex at(op);
-  stage.read(x, in[0], Reads::kAll);
-  if (at.item_bias) stage.read(item_bias, in[at.item_bias], Reads::kAll);
-  if (at.residual) {
-    stage.read(residual, in[at.residual], Reads::kTile);
-    stage.in_place_of = in[at.residual];
-  }
-  stage.write(y, c.op().outputs[0]);
+  add_convolution_operands(*this, c, stage);
   stage.buffer_bytes = block_bytes + kConvMaxItems * (out_features + 2 * channels) * int64_t{sizeof(float)};
 }
 

@@ -49,10 +49,6 @@ class Runner {
   /// Returns the host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
   virtual void* host_input(std::string_view name) = 0;
   virtual const void* host_output(std::string_view name) const = 0;
-  /// Returns the tokens that the last step sampled as requested by StepContext::samples, one per row of logits. -1: the
-  /// host has to sample this row, and its logits are in the output. Logits of other rows stay on the device. Empty:
-  /// this runner does not sample.
-  virtual std::span<const int32_t> sampled() const { return {}; }
   /// Returns the resident bytes of the arena. Pages that no step has touched do not count.
   virtual int64_t resident_arena_bytes() const = 0;
   /// Sets the address of an external input or output (graph/external_values.h) from the next step on. Returns false if

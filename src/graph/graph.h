@@ -97,6 +97,7 @@ enum class PortRole : uint8_t {
   kLogitRows,      ///< the tokens whose logits are outputs, [logit_rows]
   kHiddenRows,     ///< the tokens whose hidden states are outputs, [hidden_rows]
   kLogits,         ///< [logit_rows, vocab_size]
+  kSampled,        ///< tokens sampled after the rows of logits, [logit_rows, 1] (ops/sample.h)
   kHidden,         ///< [hidden_rows, hidden_size]; a network may have several
   kEmbeddingRows,  ///< the tokens whose embeddings are inputs, ascending, [embedding_rows]
   kEmbeddings,     ///< the embeddings of these tokens, [embedding_rows, hidden_size]

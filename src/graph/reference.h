@@ -84,6 +84,8 @@ class ReferenceContext {
   /// Returns the symbol values of this step, for sizes that the shapes do not give.
   const SymbolValues& sizes() const { return step_.sizes; }
   std::span<const AdapterSegment> adapters() const { return step_.adapters; }
+  /// Returns how each row of logits is sampled; empty: the host samples all.
+  std::span<const SampleRow> samples() const { return step_.samples; }
 
  private:
   const Graph& graph_;

@@ -113,7 +113,7 @@ struct StepContext {
   std::span<const SequenceRows> sequences;
   std::span<const StateStep> states;         ///< one per group of Program::states
   std::span<const AdapterSegment> adapters;  ///< adapters of the step's rows
-  std::span<const SampleRow> samples;        ///< [rows of logits], for Runner::sampled(); empty: the host samples all
+  std::span<const SampleRow> samples;        ///< [rows of logits], for the op sample; empty: the host samples all
 };
 
 }  // namespace redline

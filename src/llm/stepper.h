@@ -54,8 +54,8 @@ class Stepper {
   /// Returns, for each row of logits of the last step, the token that the device sampled according to
   /// StepEntry::sample. -1: none; only then logits() has the row. Empty: the device sampled nothing, and logits() has
   /// all rows.
-  std::span<const int32_t> sampled() const { return executable_.sampled(); }
-  bool can_sample() const { return executable_.can_sample(); }
+  std::span<const int32_t> sampled() const;
+  bool can_sample() const { return executable_.has_output(PortRole::kSampled); }
   /// Sets AttentionPlanShape::cached_bytes, for tests. The caller holds mutex().
   void set_cached_bytes(int64_t bytes);
   /// Calls fn(0) .. fn(count - 1), each of which reads `work` numbers, on the workers, in any order. The calling thread

@@ -26,8 +26,7 @@ Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOp
   REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, runtime.device(options.device));
   const TileCompileOptions compile = {.bounds = options.bounds,
                                       .exact_f32 = options.exact_f32,
-                                      .may_use_library = options.batch_invariance != BatchInvariance::kAlways,
-                                      .sample_from = options.sample_from};
+                                      .may_use_library = options.batch_invariance != BatchInvariance::kAlways};
   REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), compile, std::move(device), runtime.team()));
   REDLINE_ASSIGN(StepChoice steps, choose_steps(runtime.step_mode, program));
   return std::unique_ptr<Runner>(std::make_unique<TileRunner>(
@@ -97,12 +96,11 @@ std::vector<bool> place_ops(const Graph& graph, const ExecutableOptions& options
 Result<std::unique_ptr<Runner>> make_split_runner(const Graph& graph, std::span<const size_t> cuts,
                                                   const ExecutableOptions& options, RuntimeResources& runtime) {
   REDLINE_ASSIGN(std::vector<Graph> graphs, split_graph(graph, cuts));
-  ExecutableOptions own = options;
-  own.sample_from = "";
   std::vector<std::unique_ptr<Runner>> parts;
   for (size_t p = 0; p < graphs.size(); ++p) {
     REDLINE_TRY(run_passes(graphs[p]));
-    REDLINE_ASSIGN(parts.emplace_back(), (p % 2 == 0 ? make_tile_runner : make_cpu_runner)(graphs[p], own, runtime));
+    REDLINE_ASSIGN(parts.emplace_back(),
+                   (p % 2 == 0 ? make_tile_runner : make_cpu_runner)(graphs[p], options, runtime));
   }
   return std::unique_ptr<Runner>(std::make_unique<SplitRunner>(graphs, std::move(parts)));
 }
@@ -141,7 +139,6 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   REDLINE_TRY(run_passes(graph));
   const bool is_on_device = !on_device.empty() && on_device[0];
   REDLINE_ASSIGN(e.runner_, (is_on_device ? make_tile_runner : make_cpu_runner)(std::move(graph), options, runtime));
-  e.can_sample_ = is_on_device && !options.sample_from.empty();
   return e;
 }
 
@@ -169,6 +166,13 @@ float* Executable::input(PortRole role, size_t number) {
 const float* Executable::output(PortRole role, size_t number) const {
   const Port* port = find(output_ports_, role, number);
   return port ? output(port->name) : nullptr;
+}
+
+const int32_t* Executable::output_i32(PortRole role) const {
+  const Port* port = find(output_ports_, role, 0);
+  if (port == nullptr) return nullptr;
+  REDLINE_CHECK(port->dtype == DType::kI32);
+  return static_cast<const int32_t*>(runner_->host_output(port->name));
 }
 
 float* Executable::input(std::string_view name) {

@@ -30,8 +30,6 @@ struct ExecutableOptions {
   /// Number of first layers whose experts run on the device; experts of the device's other layers run on the CPU.
   /// nullopt: all.
   std::optional<int64_t> device_experts;
-  /// Output [rows, vocab_size] from which a back end that supports it samples tokens (sampled()); empty: none.
-  std::string sample_from;
 };
 
 /// A graph ready to run. Not thread-safe; executables of one runtime take turns on its workers.
@@ -72,10 +70,8 @@ class Executable {
   int32_t* input_i32(std::string_view name);
   /// Returns the output as written by run(), in dense rows; valid until the next run().
   const float* output(std::string_view name) const;
-  /// Returns true if StepContext::samples have an effect.
-  bool can_sample() const { return can_sample_; }
-  /// Returns the tokens sampled in the last run (Runner::sampled).
-  std::span<const int32_t> sampled() const { return runner_->sampled(); }
+  /// Returns the int32 output with this role as output() does; nullptr: there is none.
+  const int32_t* output_i32(PortRole role) const;
   /// Sets the address of an external float32 input or output from the next run() on. It has dense rows and must outlive
   /// the runs. internal: unknown name.
   void bind(std::string_view name, float* data);
@@ -117,7 +113,6 @@ class Executable {
   static const Port* find(const std::vector<Port>& ports, PortRole role, size_t number);
   std::vector<Port> input_ports_, output_ports_;
   Dim flops_ = 0;
-  bool can_sample_ = false;
   DeviceChoice device_;
   RuntimeResources* runtime_ = nullptr;
   std::unique_ptr<Runner> runner_;

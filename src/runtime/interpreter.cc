@@ -133,9 +133,19 @@ class InterpreterRunner final : public Runner {
         tensor.data.push_back(value.dtype == DType::kI32 ? from[i].integer : from[i].number);
     }
     REDLINE_ASSIGN(const auto outputs, interpreter_.run(inputs, context));
-    for (const auto& [name, tensor] : outputs) {
-      if (is_external_name(name)) std::copy(tensor.data.begin(), tensor.data.end(), bound_[name]);
-      else outputs_[name].assign(tensor.data.begin(), tensor.data.end());
+    for (const ValueId id : graph.outputs) {
+      const ValueInfo& value = graph.value(id);
+      const std::vector<double>& data = outputs.at(value.name).data;
+      if (is_external_name(value.name)) {
+        std::copy(data.begin(), data.end(), bound_[value.name]);
+        continue;
+      }
+      std::vector<Element>& to = outputs_[value.name];
+      to.resize(data.size());
+      for (size_t i = 0; i < data.size(); ++i) {
+        if (value.dtype == DType::kI32) to[i].integer = static_cast<int32_t>(data[i]);
+        else to[i].number = static_cast<float>(data[i]);
+      }
     }
     return {};
   }
@@ -148,7 +158,7 @@ class InterpreterRunner final : public Runner {
   };
   Interpreter interpreter_;
   std::map<std::string, std::vector<Element>, std::less<>> inputs_;
-  std::map<std::string, std::vector<float>, std::less<>> outputs_;
+  std::map<std::string, std::vector<Element>, std::less<>> outputs_;
   std::map<std::string, float*, std::less<>> bound_;
 };
 

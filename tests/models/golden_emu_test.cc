@@ -8,6 +8,7 @@
 #include "graph/adapter_sites.h"
 #include "graph/adapters.h"
 #include "graph/check_program.h"
+#include "graph/ops/sample.h"
 #include "models/registry.h"
 #include "redline/device_notice.h"
 #include "redline/engine_profile.h"
@@ -91,12 +92,12 @@ void check_schedule(const std::string& path, int64_t max_rank = 0) {
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   set_kv_format(model->graph, KvFormat::kF16);
   if (max_rank > 0) add_adapter_sites(model->graph, max_rank, [](const std::string&) { return true; });
+  add_sample(model->graph);
   ASSERT_TRUE(run_passes(model->graph).ok());
   TileCompileOptions options;
   options.bounds[Symbol::kTokens] = 64;
   options.bounds[Symbol::kSequences] = 8;
   options.bounds[Symbol::kLogitRows] = 16;
-  options.sample_from = "logits";
   WorkerTeam team(1);
   const auto device = std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &team}));
   const auto program = compile_tiles(std::move(model->graph), options, device, team);

@@ -14,7 +14,6 @@ struct TileOptions {
   int multiprocessors = 3;
   bool persistent = false;
   bool reuse_memory = true;
-  std::string sample_from;
   emu::MachineOptions machine;
   int64_t memory_bytes = 0;  ///< of the device; 0: enough
   bool has_library = false;
@@ -45,10 +44,8 @@ struct TileCompiled {
     if (options.staging_bytes > 0) device.staging_bytes = options.staging_bytes;
     c.device = open_test_device(device);
     c.device->set_own_rows(options.own_rows);
-    const TileCompileOptions compile = {.bounds = bounds,
-                                        .exact_f32 = options.exact_f32,
-                                        .reuse_memory = options.reuse_memory,
-                                        .sample_from = options.sample_from};
+    const TileCompileOptions compile = {
+        .bounds = bounds, .exact_f32 = options.exact_f32, .reuse_memory = options.reuse_memory};
     c.status = run_passes(graph);
     if (!c.status.ok()) return c;
     auto program = compile_tiles(std::move(graph), compile, c.device, *c.team);

@@ -5,6 +5,7 @@
 #include "backends/tiles/library_choice.h"
 #include "base/aligned_buffer.h"
 #include "graph/external_values.h"
+#include "graph/ops/sample.h"
 #include "graph/planning.h"
 #include "tensor/packed_weight.h"
 
@@ -82,7 +83,6 @@ class TileCompiler {
 
  private:
   Status lower_all(const StatePlan& states);
-  Status add_sampling();
   Status plan(Program& program);
   Status pack(DeviceMemory& weights);
   Status pack_weight(const WeightSource& source, uint8_t* to, StagedUpload& staged);
@@ -165,40 +165,7 @@ Status TileCompiler::lower_all(const StatePlan& states) {
                          device_->name());
     REDLINE_TRY(lowering->lower(context).within(op.name));
   }
-  if (!options_.sample_from.empty()) REDLINE_TRY(add_sampling());
   graph_.values.insert(graph_.values.end(), temporaries_.begin(), temporaries_.end());
-  return {};
-}
-
-Status TileCompiler::add_sampling() {
-  const auto logits = std::find_if(graph_.outputs.begin(), graph_.outputs.end(),
-                                   [&](ValueId id) { return graph_.value(id).name == options_.sample_from; });
-  if (logits == graph_.outputs.end()) return internal("there is no output {} to sample from", options_.sample_from);
-  const ValueId given = *logits;
-  const Dim rows = graph_.value(given).shape[0];
-  const int64_t vocab_size = graph_.value(given).shape[1].constant();
-  TileLowerContext context(options_, *this);
-  const ValueId changed = add_temporary("logits.changed", graph_.value(given).shape);
-  const ValueId sampled = add_temporary(std::string(kSampledOutput), {rows, Dim(1)});
-  temporaries_.back().dtype = DType::kI32;
-
-  TileStageBuilder<tiles::EditLogits> edit(context, tiles::KernelId::kEditLogits);
-  edit.plan().name = edit.plan().op = "edit_logits";
-  edit.args.vocab_size = static_cast<int32_t>(vocab_size);
-  edit.read(&tiles::EditLogits::Args::logits, given, Reads::kTile);
-  edit.write(&tiles::EditLogits::Args::changed, changed);
-  edit.stage().set_grid(rows, vocab_size, 4096, 8, 1);  // mostly nothing
-  edit.add();
-
-  TileStageBuilder<tiles::Sample> sample(context, tiles::KernelId::kSample);
-  sample.plan().name = sample.plan().op = "sample";
-  sample.args.vocab_size = static_cast<int32_t>(vocab_size);
-  sample.read(&tiles::Sample::Args::logits, given, Reads::kRows);
-  sample.read(&tiles::Sample::Args::changed, changed, Reads::kRows);
-  sample.write(&tiles::Sample::Args::sampled, sampled);
-  sample.stage().set_grid(rows, 1, 1, 1, context.row_parts());
-  sample.add();
-  graph_.outputs.push_back(sampled);
   return {};
 }
 
@@ -380,7 +347,9 @@ Result<Program> TileCompiler::run() {
   TileProgram& code = *payload;
   program.payload = std::move(payload);
   code.device = device_;
-  code.sample_from = options_.sample_from;
+  for (const Op& op : graph_.ops)
+    if (op.def == &kSample)
+      code.sampled_logits = graph_.value(op.inputs[0]).name, code.sampled_tokens = graph_.value(op.outputs[0]).name;
   code.partial_floats_per_row = partial_floats_;
   code.sites = std::move(sites_);
   for (const TileStage& stage : stages_) {

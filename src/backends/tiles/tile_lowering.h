@@ -22,7 +22,6 @@ struct TileCompileOptions {
   int multiprocessors = 0;  ///< task lists; 0: as many as the device has
   /// True if a library of the device may multiply. The bits of a row then depend on whether the step has many rows.
   bool may_use_library = true;
-  std::string sample_from;  ///< output whose rows are sampled (StepContext::samples); empty: none
 };
 
 class TileLowerContext;
@@ -112,9 +111,6 @@ class TileLowerContext {
   TileLowerContext(const Op& op, Graph& graph, const TileCompileOptions& options, const StatePlan& states,
                    TileCompiler& compiler)
       : op_(&op), graph_(&graph), options_(&options), states_(&states), compiler_(&compiler) {}
-  /// For stages that belong to no op: there is no op(), graph() or state, and stages bring their names.
-  TileLowerContext(const TileCompileOptions& options, TileCompiler& compiler)
-      : options_(&options), compiler_(&compiler) {}
   const Op& op() const { return *op_; }
   const Graph& graph() const { return *graph_; }
   const ValueInfo& in(size_t i) const { return graph_->value(op_->inputs[i]); }

@@ -13,12 +13,10 @@
 
 namespace redline {
 
-/// The output of Program that holds Runner::sampled().
-inline constexpr std::string_view kSampledOutput = "sampled";
-
 struct TileProgram : ProgramPayload {
   std::shared_ptr<OpenDevice> device;
-  std::string sample_from;                ///< see TileCompileOptions
+  /// Names of the outputs that the op sample reads and writes; "": the program does not sample.
+  std::string sampled_logits, sampled_tokens;
   std::vector<tiles::StageTable> stages;  ///< parallel to Program::stages
   DeviceMemory arena, weights;
   /// How the device's library computes a stage instead of the kernel. cols 0: the kernel computes it.

@@ -428,25 +428,26 @@ Status TileRunner::run(const StepContext& context) {
 }
 
 Status TileRunner::download_outputs(const StepContext& context) {
-  sampled_ = {};
-  HostPort* sampled = nullptr;
-  for (HostPort& output : outputs_)
-    if (output.port->name == kSampledOutput) sampled = &output;
-  if (sampled && !context.samples.empty()) {
-    const int64_t bytes = sampled->bytes(context.sizes);
-    REDLINE_TRY(code_.device->download(sampled->data.data(), sampled->device, bytes));
-    sampled_ = {reinterpret_cast<const int32_t*>(sampled->data.data()), static_cast<size_t>(bytes / 4)};
+  // Tokens come first: only logits of rows without a token are copied.
+  std::span<int32_t> tokens;
+  for (HostPort& output : outputs_) {
+    if (code_.sampled_tokens.empty() || output.port->name != code_.sampled_tokens) continue;
+    const int64_t bytes = output.bytes(context.sizes);
+    tokens = {reinterpret_cast<int32_t*>(output.data.data()), static_cast<size_t>(bytes / 4)};
+    if (context.samples.empty()) std::fill(tokens.begin(), tokens.end(), -1);  // the kernel has written nothing
+    else REDLINE_TRY(code_.device->download(output.data.data(), output.device, bytes));
   }
   for (HostPort& output : outputs_) {
-    if (&output == sampled) continue;
+    if (!tokens.empty() && output.port->name == code_.sampled_tokens) continue;
     const int64_t bytes = output.bytes(context.sizes);
-    if (sampled_.empty() || output.port->name != code_.sample_from) {
+    const bool is_sampled = std::any_of(tokens.begin(), tokens.end(), [](int32_t token) { return token >= 0; });
+    if (!is_sampled || output.port->name != code_.sampled_logits) {
       REDLINE_TRY(code_.device->download(output.data.data(), output.device, bytes));
       continue;
     }
-    const int64_t row_bytes = bytes / std::ssize(sampled_);
-    for (int64_t row = 0; row < std::ssize(sampled_); ++row)
-      if (sampled_[static_cast<size_t>(row)] < 0)
+    const int64_t row_bytes = bytes / std::ssize(tokens);
+    for (int64_t row = 0; row < std::ssize(tokens); ++row)
+      if (tokens[static_cast<size_t>(row)] < 0)
         REDLINE_TRY(code_.device->download(output.data.data() + row * row_bytes,
                                            static_cast<uint8_t*>(output.device) + row * row_bytes, row_bytes));
   }

@@ -57,7 +57,6 @@ class TileRunner final : public Runner {
   Status step(const StepContext& context) override;
   void* host_input(std::string_view name) override;
   const void* host_output(std::string_view name) const override;
-  std::span<const int32_t> sampled() const override { return sampled_; }
   int64_t resident_arena_bytes() const override { return code_.arena.size(); }
   bool bind(std::string_view name, void* data) override;
   std::string describe() const override { return fmt::format("steps: {}\n", steps_text()) + program_.to_string(); }
@@ -120,7 +119,6 @@ class TileRunner final : public Runner {
   TileRunnerOptions options_;
   std::unique_ptr<TileTrace> trace_;
   std::vector<HostPort> inputs_, outputs_;  ///< ports that are not bound
-  std::span<const int32_t> sampled_;        ///< part of outputs_
   bool has_new_addresses_ = false;          ///< bound values have new addresses: the constants must be uploaded again
   std::vector<uint8_t> step_bytes_;         ///< StepTables, then the tables that they point to
   DeviceMemory step_memory_, partials_;

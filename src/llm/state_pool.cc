@@ -108,19 +108,28 @@ int64_t SequenceState::missing_pages(size_t g, int64_t tokens) const {
   return std::max<int64_t>(missing, 0);
 }
 
-void SequenceState::reserve_pages(size_t g, int64_t tokens) {
+void StatePool::apply(std::span<const PageChange> changes) {
+  for (const PageChange& change : changes) {
+    const auto g = static_cast<size_t>(change.group);
+    if (change.copy_of == PageChange::kCleared) memory_->clear_page(g, change.page);
+    else memory_->copy_page(g, change.copy_of, change.page);
+  }
+}
+
+void SequenceState::reserve_pages(size_t g, int64_t tokens, std::vector<PageChange>& changes) {
+  const auto group = static_cast<int32_t>(g);
   Table& table = tables_[g];
   if (is_recurrent(g)) {
     for (int32_t& page : table.pages)
       if (page < 0) page = *pool_.take(g);
-    if (length_ == 0) pool_.memory().clear_page(g, table.pages[0]);
+    if (length_ == 0) changes.push_back({group, table.pages[0]});
     return;
   }
   if (length_ % kKvPageTokens != 0) {
     int32_t& last = table.pages[static_cast<size_t>(length_ / kKvPageTokens)];
     if (pool_.is_shared(g, last)) {
       const int32_t own = *pool_.take(g);
-      pool_.memory().copy_page(g, last, own);
+      changes.push_back({group, own, last});
       pool_.drop(g, last);
       last = own;
     }
@@ -138,8 +147,16 @@ Status SequenceState::check_pages(size_t g, int64_t tokens) const {
 }
 
 Status SequenceState::reserve(int64_t tokens) {
+  std::vector<PageChange> changes;
+  REDLINE_TRY(reserve(tokens, changes));
+  pool_.apply(changes);
+  return {};
+}
+
+Status SequenceState::reserve(int64_t tokens, std::vector<PageChange>& changes) {
   for (size_t g = 0; g < tables_.size(); ++g) REDLINE_TRY(check_pages(g, tokens));
-  for (size_t g = 0; g < tables_.size(); ++g) reserve_pages(g, tokens);
+  changes.reserve(changes.size() + tables_.size());  // before a page changes its owner: this may throw
+  for (size_t g = 0; g < tables_.size(); ++g) reserve_pages(g, tokens, changes);
   return {};
 }
 

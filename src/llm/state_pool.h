@@ -21,6 +21,8 @@ inline constexpr int64_t kWindowSlack = 256;
 /// prompt.
 inline constexpr int64_t kStateTokens = 256;
 
+struct PageChange;
+
 /// Frees pages that only a cache holds.
 class PageReclaimer {
  public:
@@ -61,6 +63,8 @@ class StatePool {
   }
   bool is_shared(size_t g, int32_t page) const { return groups_[g].states[static_cast<size_t>(page)].references > 1; }
   StateMemory& memory() { return *memory_; }
+  /// Makes the changes, in order.
+  void apply(std::span<const PageChange> changes);
   /// Returns memory to the system: that of pages which are free and were free at the last call. Returns true if further
   /// free pages hold memory.
   bool give_back_unused();
@@ -109,6 +113,21 @@ class StatePool {
   std::function<bool(size_t g)> fault_;
 };
 
+/// Returns page and offset of a position in the pages of a sequence, in the form of StateStep::slots.
+inline int32_t kv_slot(const int32_t* pages, int64_t position) {
+  return pages[position / kKvPageTokens] * static_cast<int32_t>(kKvPageTokens) +
+         static_cast<int32_t>(position % kKvPageTokens);
+}
+
+/// A change of the contents of one page that a step needs before it runs.
+struct PageChange {
+  static constexpr int32_t kCleared = -1;
+  int32_t group = 0;
+  int32_t page = 0;
+  int32_t copy_of = kCleared;  ///< the page whose contents `page` gets; kCleared: zeros
+  friend bool operator==(const PageChange&, const PageChange&) = default;
+};
+
 /// The state of one sequence: its length, and its pages in every group. Keys and values lie in pages by position; pages
 /// that have left the window of their group are freed. A recurrent state is one page: a step reads it and writes
 /// another page, which then replaces it, so a failed step does not change the state.
@@ -125,6 +144,9 @@ class SequenceState {
   /// Gives the sequence unshared pages to write `tokens` more tokens. out_of_memory (the message has both numbers): the
   /// pool has too few pages; nothing has changed.
   Status reserve(int64_t tokens);
+  /// As reserve(), but leaves the contents of pages as they are: appends the changes to `changes`. The caller makes them
+  /// once, with StatePool::apply(), before the step or before rollback().
+  Status reserve(int64_t tokens, std::vector<PageChange>& changes);
   /// Checks that the groups that keep every position have pages for `tokens` more tokens, which may be too many for one
   /// step. out_of_memory: as reserve().
   Status check_room(int64_t tokens) const;
@@ -159,12 +181,10 @@ class SequenceState {
   std::vector<int64_t> snapshot_lengths() const;
 
   /// Returns the table for StateStep::pages, valid until the next call that changes the sequence.
+  std::span<const int32_t> page_table(size_t g) const { return tables_[g].pages; }
   const int32_t* pages(size_t g) const { return tables_[g].pages.data(); }
   /// Returns page and offset of a position, in the form of StateStep::slots.
-  int32_t slot(size_t g, int64_t position) const {
-    return tables_[g].pages[static_cast<size_t>(position / kKvPageTokens)] * static_cast<int32_t>(kKvPageTokens) +
-           static_cast<int32_t>(position % kKvPageTokens);
-  }
+  int32_t slot(size_t g, int64_t position) const { return kv_slot(pages(g), position); }
 
  private:
   /// kKeyValue: pages by position; the first `freed` entries are no longer valid. kRecurrent: {state, next state}, -1
@@ -181,7 +201,7 @@ class SequenceState {
   bool is_recurrent(size_t g) const { return pool_.group(g).kind == StateKind::kRecurrent; }
   int64_t missing_pages(size_t g, int64_t tokens) const;
   Status check_pages(size_t g, int64_t tokens) const;
-  void reserve_pages(size_t g, int64_t tokens);
+  void reserve_pages(size_t g, int64_t tokens, std::vector<PageChange>& changes);
   void free_pages_beyond(size_t g, int64_t length);
   /// Returns the largest length up to `length` whose state is kept.
   int64_t restorable(int64_t length) const;

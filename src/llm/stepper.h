@@ -15,6 +15,7 @@
 #include "llm/prompt_ports.h"
 #include "llm/state_pool.h"
 #include "llm/step_bound.h"
+#include "llm/step_message.h"
 #include "llm/step_model.h"
 #include "llm/text_adapters.h"
 #include "redline/text.h"
@@ -46,6 +47,13 @@ class Stepper {
   /// exceeds limits(), or asks for rows that the network does not compute. `check_logits`: called when logits() are
   /// there; if it fails, so does the step.
   Status step(std::span<const StepEntry> batch, const std::function<Status()>& check_logits = {});
+  /// Executes a step that another stepper of the same network has made, or that was recorded: changes and writes the
+  /// pages that it names, whatever sequences have them. logits() and hidden() then hold its rows. The caller holds
+  /// mutex(). invalid_argument: the message does not fit the network, limits() or the pages of the pool.
+  Status execute(const StepMessage& message);
+  /// Sets a function that step() calls with each message before it is executed, to record it or to send it to other
+  /// ranks. If it fails, so does the step. The caller holds mutex().
+  void set_on_message(std::function<Status(const StepMessage&)> fn) { on_message_ = std::move(fn); }
   /// Returns the logits of the last step, [rows, vocab_size], valid until the next step.
   const float* logits() const { return executable_.output(PortRole::kLogits); }
   /// Returns the hidden states of the last step, [rows, hidden_size], valid until the next step; `number`: which of the
@@ -111,11 +119,20 @@ class Stepper {
   int64_t cache_bytes(int64_t cache_pages) const;
   std::vector<int64_t> pages_of_groups(int64_t cache_pages) const;
   Status check_limits(std::span<const StepEntry> batch) const;
+  /// Makes and executes the message of a step.
   Status run(std::span<const StepEntry> batch);
-  void write_inputs(std::span<const StepEntry> batch);
-  void write_embeddings(std::span<const StepEntry> batch);
-  void plan_states();
-  void plan_adapters(std::span<const StepEntry> batch);
+  /// Fills message_, whose page changes are there.
+  void write_message(std::span<const StepEntry> batch);
+  void add_embeddings(std::span<const StepEntry> batch);
+  void add_adapters(std::span<const StepEntry> batch);
+  void apply_page_changes();
+  Status check(const StepMessage& message) const;
+  Status check_rows(const StepMessage& message) const;
+  Status check_pages(const StepMessage& message) const;
+  /// Executes a message, except for its page changes.
+  Status run(const StepMessage& message);
+  void write_inputs(const StepMessage& message);
+  void plan_states(const StepMessage& message);
   /// Returns the work of the step in progress.
   StepWork work(std::span<const StepEntry> batch) const;
 
@@ -145,9 +162,10 @@ class Stepper {
   };
   std::vector<GroupStep> groups_;
   std::vector<StateStep> states_;
-  std::vector<SequenceRows> rows_;
   std::vector<AdapterSegment> adapters_;
-  std::vector<SampleRow> samples_;
+  StepMessage message_;                 ///< the step that step() makes
+  bool has_unapplied_changes_ = false;  ///< the page changes of message_ are still to be made
+  std::function<Status(const StepMessage&)> on_message_;
 };
 
 }  // namespace redline

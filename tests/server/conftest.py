@@ -33,6 +33,11 @@ class Server:
         lines = [line for line in self.get("/metrics").text.splitlines() if line.startswith((name + "{", name + " "))]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
+    def memory_mib(self):
+        """The resident memory of the process."""
+        lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
     def stop(self, signal_number=signal.SIGTERM):
         self.client.close()
         if self.process.poll() is None:

@@ -23,8 +23,22 @@ class NeverAnswer final : public Answer {
   Progress poll(std::string&) override { return Progress::kWaiting; }
 };
 
-/// /slow waits for open(), /never for ever; /big has 300,000 bytes, /echo the size of the body; /deny is refused by its
-/// head. The header x-client names the client.
+/// Counts the answers that exist.
+class CountedAnswer final : public Answer {
+ public:
+  explicit CountedAnswer(std::shared_ptr<std::atomic<int>> count) : count_(std::move(count)) { ++*count_; }
+  ~CountedAnswer() override { --*count_; }
+  Progress poll(std::string& body) override {
+    body.append(20000, 'a');
+    return Progress::kDone;
+  }
+
+ private:
+  std::shared_ptr<std::atomic<int>> count_;
+};
+
+/// /slow waits for open(), /never for ever; /big has 300,000 bytes, /echo the size of the body, /counted 20,000 bytes;
+/// /deny is refused by its head. The header x-client names the client.
 class GateApplication final : public HttpApplication {
  public:
   Admission admit(HttpRequest& request) override {
@@ -37,6 +51,7 @@ class GateApplication final : public HttpApplication {
     if (request.path == "/slow") opened_.wait();
     if (request.path == "/never") return std::make_unique<NeverAnswer>();
     if (request.path == "/big") return std::make_unique<FixedAnswer>(std::string(300000, 'a'));
+    if (request.path == "/counted") return std::make_unique<CountedAnswer>(num_answers);
     if (request.path == "/echo") return std::make_unique<FixedAnswer>(std::to_string(request.body.size()));
     return std::make_unique<FixedAnswer>(request.path);
   }
@@ -47,6 +62,8 @@ class GateApplication final : public HttpApplication {
     count("finished " + std::to_string(answer.status));
   }
   void draining() override {}
+
+  const std::shared_ptr<std::atomic<int>> num_answers = std::make_shared<std::atomic<int>>(0);  ///< of /counted
 
   void open() { gate_.set_value(); }
   /// Waits until there are so many.
@@ -307,6 +324,39 @@ TEST_F(HttpServerTest, AnAnswerThatNobodyReadsLosesItsConnection) {
   }
   application_.wait_for("finished 200", 5);
   while (server_->connections() > 0) std::this_thread::yield();
+  EXPECT_EQ(quick_status(), 200);
+}
+
+// The answer fits in the client's receive buffer, whose bytes the client's kernel acknowledges: the server cannot tell
+// such a client from one that has read its answer and keeps the connection. It no longer has the answer, and the
+// connection ends with the idle timeout.
+TEST_F(HttpServerTest, UnreadShortAnswers_AreNotKeptAndEndWithTheIdleTimeout) {
+  constexpr int kClients = 40;
+  for (const double idle_timeout_s : {1e6, 0.1}) {
+    listen({.idle_timeout_s = idle_timeout_s, .write_timeout_s = 1e6});
+    std::vector<Client> silent;
+    for (int i = 0; i < kClients; ++i) {
+      silent.push_back(client());
+      silent.back().get("/counted");
+    }
+    const bool stays = idle_timeout_s > 1;
+    application_.wait_for("finished 200", stays ? kClients : 2 * kClients);
+    while (*application_.num_answers > 0) std::this_thread::yield();
+    if (stays) EXPECT_EQ(server_->connections(), kClients);
+    else
+      while (server_->connections() > 0) std::this_thread::yield();
+    EXPECT_EQ(server_->body_bytes(), 0);
+    server_.reset();
+  }
+}
+
+// A client that sends requests and reads nothing gets one answer after the other until its buffer is full. From then on
+// the write timeout counts, and at most one answer waits.
+TEST_F(HttpServerTest, UnreadShortAnswers_RequestsWithoutReadingEndWithTheWriteTimeout) {
+  listen({.idle_timeout_s = 1e6, .write_timeout_s = 0.1});
+  Client silent = client(4096);
+  while (silent.write("GET /counted HTTP/1.1\r\nHost: a\r\n\r\n")) EXPECT_LE(*application_.num_answers, 1);
+  while (server_->connections() > 0 || *application_.num_answers > 0) std::this_thread::yield();
   EXPECT_EQ(quick_status(), 200);
 }
 

@@ -76,6 +76,30 @@ def test_clients_that_never_read_are_gone_after_the_write_timeout(start):
         assert server.is_alive()
 
 
+def test_short_answers_that_nobody_reads_end_with_the_idle_timeout(start):
+    """They fit into the client's own buffer, so that the server has sent them whole. 40 clients of a round are gone before the
+    next round begins. If the server kept their answers, of 40 KB each, its memory would grow by 1.6 MB a round."""
+    body = json.dumps({"messages": [{"role": "user", "content": "a " * 20_000}]}).encode()
+    request = b"POST /apply-template HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with start("--threads", "2", "--idle-timeout", "1", "--write-timeout", "3600") as server:
+        memory = []
+        for _ in range(8):
+            clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+            for client in clients:
+                client.sendall(request)
+            for client in clients:
+                client.settimeout(STOP_S)
+                head = client.recv(200, socket.MSG_PEEK).decode()
+                assert head.startswith("HTTP/1.1 200"), head
+                assert int(head.split("Content-Length: ")[1].split("\r\n")[0]) > 32_000
+            eventually(lambda: server.metric("redline:http_connections") <= 1)  # the one that asks
+            for client in clients:
+                client.close()
+            memory.append(server.memory_mib())
+        assert memory[-1] - memory[3] < 3, memory
+        assert server.is_alive()
+
+
 def test_sigterm_ends_within_the_drain_time_whatever_a_webhook_receiver_does(start):
     """The receiver takes the connection and never answers; the wait for the process only keeps the test from hanging."""
     with socket.create_server(("127.0.0.1", 0)) as receiver:

@@ -207,7 +207,7 @@ class Soak:
 
     async def sample(self):
         while time.monotonic() < self.end:
-            self.rss.append(rss_mib(self.server.process.pid))
+            self.rss.append(self.server.memory_mib())
             await asyncio.sleep(min(1, self.seconds / 100))
 
     async def run(self):
@@ -258,11 +258,6 @@ class Soak:
         return growth
 
 
-def rss_mib(pid):
-    text = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return int(text.split("VmRSS:")[1].split()[0]) / 1024
-
-
 def used_pages(server):
     lines = [line for line in server.get("/metrics").text.splitlines() if line.startswith("redline:cache_pages{") and 'state="used"' in line]
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
@@ -294,7 +289,7 @@ def idle_streams(folder, seconds=IDLE_S):
         while server.get(f"/v1/predictions/{ids[0]}").json()["progress"]["step"] < 1:  # memory of the image's first step is not the streams'
             assert time.monotonic() < deadline, "the first step of the image takes more than a minute"
             time.sleep(0.02)
-        before = rss_mib(server.process.pid)
+        before = server.memory_mib()
         streams = []
         try:
             for _ in range(IDLE_STREAMS):
@@ -306,7 +301,7 @@ def idle_streams(folder, seconds=IDLE_S):
                     part = s.recv(4096)
                     assert part, got
                     got += part
-            memory = rss_mib(server.process.pid) - before
+            memory = server.memory_mib() - before
             begin = http_cpu_s(server.process.pid)
             time.sleep(seconds)
             cpu = http_cpu_s(server.process.pid) - begin

@@ -145,18 +145,76 @@ def test_a_demanded_call_goes_before_the_format(thinker, choice):
     assert json.loads(message["tool_calls"][0]["function"]["arguments"])["city"] in ("Bern", "Ulm")
 
 
-def test_stop_strings_act_on_the_answer(thinker):
-    reasoning = chat(thinker, guided_choice=["one two three"])["message"]["reasoning_content"]
+def by_chat(server, schema, stop, stream, **fields):
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0) as client:
+        options = dict(model=MODEL, messages=ASK, temperature=0, max_tokens=200, stop=stop, stream=stream, extra_body=fields,
+                       response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+        answer = client.chat.completions.create(**options)
+        if stream:
+            content, reasoning = joined(answer)
+            return reasoning, content
+        message = answer.choices[0].message
+        return getattr(message, "reasoning_content", None) or "", message.content or ""
+
+
+def by_responses(server, schema, stop, stream, **fields):
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0) as client:
+        options = dict(model=MODEL, input=ASK, temperature=0, max_output_tokens=200, stream=stream, extra_body=fields | {"stop": stop},
+                       text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
+        answer = client.responses.create(**options)
+        if stream:
+            events = list(answer)
+            answer = events[-1].response
+            assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == answer.output_text
+        reasoning = [part.text for item in answer.output if item.type == "reasoning" for part in item.content or item.summary]
+        return "".join(reasoning), answer.output_text
+
+
+def by_messages(server, schema, stop, stream, **fields):
+    with anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client:
+        extra = {"temperature": 0, "output_config": {"format": {"type": "json_schema", "schema": schema}}} | fields
+        options = dict(model=MODEL, max_tokens=200, messages=ASK, stop_sequences=stop, extra_body=extra)
+        if stream:
+            with client.messages.stream(**options) as parts:
+                answer = parts.get_final_message()
+        else:
+            answer = client.messages.create(**options)
+        assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", stop[0])
+        return ("".join(block.thinking for block in answer.content if block.type == "thinking"),
+                "".join(block.text for block in answer.content if block.type == "text"))
+
+
+def by_ollama(server, schema, stop, stream, **fields):
+    options = {"temperature": 0, "num_predict": 200, "stop": stop} | fields
+    answer = ollama.Client(host=server.url).chat(model=MODEL, messages=ASK, format=schema, stream=stream, options=options)
+    parts = list(answer) if stream else [answer]
+    return "".join(part.message.thinking or "" for part in parts), "".join(part.message.content or "" for part in parts)
+
+
+def by_ollama_generate(server, schema, stop, stream, **fields):
+    options = {"temperature": 0, "num_predict": 200, "stop": stop} | fields
+    answer = ollama.Client(host=server.url).generate(MODEL, ASK[0]["content"], format=schema, stream=stream, options=options)
+    parts = list(answer) if stream else [answer]
+    return "".join(part.thinking or "" for part in parts), "".join(part.response or "" for part in parts)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("ask", [by_chat, by_responses, by_messages, by_ollama, by_ollama_generate])
+def test_stop_strings_act_on_the_answer(thinker, ask, stream):
+    """The stop string is a word of the reasoning and of the answer. It ends the answer, and the reasoning only where the request
+    says so."""
+    reasoning = chat(thinker, response_format={"type": "json_object"})["message"]["reasoning_content"]
     word = reasoning.split()[2]
-    whole = chat(thinker, guided_choice=[f"one {word} three"], stop=[word])
-    assert whole["message"]["reasoning_content"] == reasoning
-    assert whole["message"]["content"] == "one " and whole["stop_reason"] == word
-    cut = chat(thinker, guided_choice=[f"one {word} three"], stop=[word], stop_in_reasoning=True)
-    assert not cut["message"]["content"] and word not in cut["message"]["reasoning_content"]
-    answer = thinker.post("/v1/messages", {"model": MODEL, "max_tokens": 200, "temperature": 0, "messages": ASK,
-                                           "stop_sequences": [word], "stop_in_reasoning": True}).json()
-    assert answer["stop_reason"] == "stop_sequence" and answer["content"][0]["type"] == "thinking"
-    assert not any(block.get("text") for block in answer["content"])
+    schema = {"enum": [f"one {word} three"]}
+    assert ask(thinker, schema, [word], stream) == (reasoning, '"one ')
+    cut, answer = ask(thinker, schema, [word], stream, stop_in_reasoning=True)
+    assert not answer and cut.rstrip() == reasoning[:reasoning.index(word)].rstrip()  # some APIs trim the reasoning
+
+
+def test_a_stop_string_is_named(thinker):
+    """As vLLM does, in `stop_reason`."""
+    choice = chat(thinker, guided_choice=["one two three"], stop=["two"])
+    assert choice["message"]["content"] == "one " and choice["stop_reason"] == "two"
 
 
 def test_a_cut_call_leaves_no_pieces(thinker):

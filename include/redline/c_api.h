@@ -301,6 +301,7 @@ typedef struct redline_generate_options {
   int32_t json_compact;               /* 1: no white space; 0: white space is optional, for example {"a": 1} */
   int32_t json_additional_properties; /* 1: if additionalProperties is absent, any members are allowed (JSON Schema) */
   int32_t json_relaxed;               /* 1: keywords that cannot be enforced are ignored; 0: they are errors */
+  int32_t stop_in_reasoning;          /* of a chat prompt: 1: the stop strings also end the thinking */
 } redline_generate_options;
 /* Fills in the defaults. `model` may be NULL. With a model, they include its own sampling (generation_config.json,
  * GGUF) and the adapters that it was opened with, which are borrowed from it. */

@@ -19,6 +19,7 @@ class SamplingOptions(TypedDict, total=False):
 
     ``temperature`` 0 is greedy. ``seed``: the same one gives the same text; left out: another text with each call.
     ``min_tokens``: tokens that end the text, the model's own and ``stop_token_ids``, are excluded before there are so many.
+    ``stop_in_reasoning``: in chats, the strings of ``stop`` also end the thinking; by default they act on the answer only.
     ``logprobs=k``: the log probability of each token and of the k most likely ones. At most one of ``json_schema`` (a dict, JSON,
     or a pydantic model; {} for any JSON), ``regex``, ``grammar`` (GBNF) and ``choices`` says what the text must match.
     JSON has white space as models write it; ``json_compact``: none. ``json_additional_properties``: members that the schema does
@@ -40,6 +41,7 @@ class SamplingOptions(TypedDict, total=False):
     seed: int | None
     stop: Union[str, Sequence[str], None]
     stop_token_ids: Union[Sequence[int], None]
+    stop_in_reasoning: bool | None
     min_tokens: int | None
     ignore_eos: bool | None
     skip_special_tokens: bool | None

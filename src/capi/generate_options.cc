@@ -99,6 +99,7 @@ Result<GenerateRequest> request_without_prompt(const redline_generate_options& o
     REDLINE_TRY(required(o.stop_token_ids, "stop_token_ids"));
     request.stop_tokens.assign(o.stop_token_ids, o.stop_token_ids + o.num_stop_token_ids);
   }
+  request.stop_in_reasoning = o.stop_in_reasoning != 0;
   request.min_tokens = o.min_tokens;
   request.max_tokens = o.max_tokens;
   request.ignore_stop_tokens = o.ignore_eos != 0;

@@ -335,7 +335,8 @@ constexpr Field kGenerateFields[] = {F(max_tokens),
                                      L(stop_token_ids, num_stop_token_ids),
                                      F(json_compact),
                                      F(json_additional_properties),
-                                     F(json_relaxed)};
+                                     F(json_relaxed),
+                                     F(stop_in_reasoning)};
 #undef L
 #undef F
 

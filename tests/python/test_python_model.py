@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 import pytest
 import redline
+from thinker import make_thinker
 
 PROMPT = "Once upon a time"
 
@@ -88,6 +89,23 @@ def test_stop_strings(model):
     cut = greedy(model, PROMPT, max_tokens=40, stop=word)
     assert cut.finish_reason == "stop" and cut.text == whole[: whole.index(word)]
     assert greedy(model, PROMPT, max_tokens=40, stop=["no such text", word]).text == cut.text
+
+
+def test_stop_strings_of_a_model_that_thinks(tmp_path):
+    """They act on the answer, and on the thinking only where that is asked for."""
+    ask = [{"role": "user", "content": "Tell me a story about a cat"}]
+    with redline.Model(make_thinker(tmp_path / "thinker")) as thinker:
+        def answer(**options):
+            return thinker.chat(ask, temperature=0, max_tokens=200, **options).message
+
+        reasoning = answer(choices=["one two three"])["reasoning_content"]
+        word = reasoning.split()[2]
+        choices = [f"one {word} three"]
+        whole = answer(choices=choices, stop=word)
+        assert (whole["reasoning_content"], whole["content"]) == (reasoning, "one ")
+        cut = answer(choices=choices, stop=word, stop_in_reasoning=True)
+        assert not cut.get("content")
+        assert cut["reasoning_content"].rstrip() == reasoning[:reasoning.index(word)].rstrip()
 
 
 def test_logprobs(model):

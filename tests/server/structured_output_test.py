@@ -6,7 +6,8 @@ import jsonschema
 import ollama
 import openai
 import pytest
-from conftest import TALES, serve
+from conftest import serve
+from thinker import make_thinker
 
 MODEL = "thinker"
 ASK = [{"role": "user", "content": "Tell me a story about a cat"}]
@@ -15,32 +16,11 @@ SCHEMA = {"type": "object", "properties": {"animal": {"enum": ["cat", "dog"]}, "
 FORMAT = {"type": "json_schema", "json_schema": {"name": "animal", "schema": SCHEMA}}
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {
     "type": "object", "properties": {"city": {"enum": ["Bern", "Ulm"]}}, "required": ["city"], "additionalProperties": False}}}
-# As Qwen3.5's: the prompt opens the reasoning, and leaves it out where enable_thinking is false.
-TEMPLATE = """{% if tools %}<tool_call>{"name": NAME, "arguments": ARGUMENTS}</tool_call> {{ tools | tojson }}
-{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-<think>
-{% if enable_thinking is defined and not enable_thinking %}
-</think>
-
-{% endif %}{% endif %}"""
 
 
 @pytest.fixture(scope="module")
 def thinker(tmp_path_factory):
-    folder = tmp_path_factory.mktemp(MODEL) / MODEL
-    folder.mkdir()
-    for name in ("config.json", "generation_config.json", "model.safetensors"):
-        (folder / name).symlink_to(TALES / name)
-    tokenizer = json.loads((TALES / "tokenizer.json").read_text(encoding="utf-8"))
-    vocabulary = tokenizer["model"]["vocab"]
-    end = vocabulary["</think>"] = vocabulary.pop(".")
-    tokenizer["model"]["merges"] = [merge for merge in tokenizer["model"]["merges"] if "." not in merge]
-    tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": end, "content": "</think>"})
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    config = json.loads((TALES / "tokenizer_config.json").read_text(encoding="utf-8"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATE}), encoding="utf-8")
+    folder = make_thinker(tmp_path_factory.mktemp(MODEL) / MODEL)
     with serve(tmp_path_factory.mktemp("server"), "--threads", "2", "--dtype", "f32", models=(str(folder),)) as running:
         yield running
 

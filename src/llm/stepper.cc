@@ -371,12 +371,13 @@ Status Stepper::run(const StepMessage& message) {
   context.states = states_;
   context.adapters = adapters_;
   context.samples = message.samples;
+  num_samples_ = message.samples.size();
   return executable_.run(context);
 }
 
 std::span<const int32_t> Stepper::sampled() const {
-  return samples_.empty() ? std::span<const int32_t>()
-                          : std::span(executable_.output_i32(PortRole::kSampled), samples_.size());
+  if (num_samples_ == 0 || !can_sample()) return {};
+  return {executable_.output_i32(PortRole::kSampled), num_samples_};
 }
 
 Status Stepper::step(std::span<const StepEntry> batch, const std::function<Status()>& check_logits) {

@@ -147,6 +147,7 @@ class Stepper {
   std::optional<int64_t> device_layers_, device_experts_;
   RuntimeResources* runtime_ = nullptr;
   Executable executable_;
+  size_t num_samples_ = 0;  ///< rows of logits of the last step, if its message says how to sample them
   std::unique_ptr<StatePool> pool_;
   FairMutex mutex_;
   std::atomic<int64_t> steps_{0}, step_ns_{0};

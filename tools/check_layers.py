@@ -23,17 +23,19 @@ _MODELS = [*_CORE, "formats", "text", "chat"]
 ALLOWED = {
     "api": [],
     "base": ["status"],
+    # Ranks exchange bytes and know no graph, so that an op can name its group.
+    "ranks": ["status", "base"],
     "tensor": ["status", "base"],
     "kernels/cpu": ["status", "base", "tensor"],
     # Kernels of tile tasks: templates that the emulated device and CUDA instantiate.
     "kernels/tiles": ["status", "base", "tensor"],
     "kernels/emu": ["status", "base", "tensor", "kernels/tiles"],
     "kernels/cuda": ["status", "base", "tensor", "kernels/tiles"],
-    "graph": ["status", "base", "tensor"],
+    "graph": ["status", "base", "ranks", "tensor"],
     "backends": ["status", "base", "tensor", "graph"],
-    "backends/cpu": ["status", "base", "tensor", "kernels/cpu", "graph", "backends"],
+    "backends/cpu": ["status", "base", "ranks", "tensor", "kernels/cpu", "graph", "backends"],
     "backends/tiles": ["status", "base", "tensor", "kernels/tiles", "graph", "backends"],
-    "runtime": [*_CORE, "kernels/tiles", "kernels/emu", "backends/tiles"],
+    "runtime": [*_CORE, "ranks", "kernels/tiles", "kernels/emu", "backends/tiles"],
     # Measured limits of the machine. The engine's bounds and the costs of its work are types of the public API.
     "machine": ["status", "base", "tensor", "kernels/cpu", "api"],
     "formats": ["status", "base", "tensor"],
@@ -67,6 +69,7 @@ ALLOWED = {
 CONTENTS = {
     "api": "the public API: headers for C++, c_api.h for C",
     "base": "Status helpers, settings, WorkerTeam, SlabAllocator, MappedFile, progress",
+    "ranks": "rank groups and collectives: ranks as threads of one process",
     "tensor": "DType and block formats, activation layouts, KV pages, Dim and Shape, Layout, packed weights",
     "kernels/cpu": "CPU kernels, compiled once per instruction set; the table of function pointers",
     "kernels/tiles": "kernel bodies for GPUs, compiled by g++ and nvcc; the table of device functions",

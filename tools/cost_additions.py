@@ -467,6 +467,115 @@ void fill_starling(CpuKernels& table) { table.starling = starling; }
         body='EXPECT_NE(find_cpu_lowering(&kStarling), nullptr);'))
 
 
+def add_collective(tree):
+    """y = the largest value of all ranks, elementwise: shape rule and reference, lowering through the rank group."""
+    tree.write("src/graph/ops/starling.h", """#pragma once
+
+#include <memory>
+#include <string>
+
+#include "graph/graph.h"
+#include "ranks/rank_group.h"
+
+namespace redline {
+
+struct StarlingAttrs {
+  std::shared_ptr<RankGroup> group;
+  std::string exchange;  ///< name of the exchange in `group`
+};
+
+/// y = the largest of the ranks' x, elementwise; x [rows, cols] f32.
+Value starling(GraphBuilder& g, Value x, StarlingAttrs attrs);
+
+extern const OpDef kStarling;
+
+}  // namespace redline
+""")
+    tree.write("src/graph/ops/starling.cc", """#include "graph/ops/starling.h"
+
+#include "graph/reference.h"
+
+namespace redline {
+
+Value starling(GraphBuilder& g, Value x, StarlingAttrs attrs) {
+  if (!x.valid()) return {};
+  return g.add(kStarling, {x}, DType::kF32, g.info(x).shape, std::move(attrs));
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  const auto& attrs = c.attrs<StarlingAttrs>();
+  std::vector<double>& y = c.out().data;
+  y = c.in(0).data;
+  RankExchange& round = attrs.group->exchange(attrs.exchange);
+  round.arrive(c.in(0).data.data(), static_cast<int64_t>(y.size() * sizeof(double)));
+  for (const void* part : round.parts())
+    for (size_t i = 0; i < y.size(); ++i) y[i] = std::max(y[i], static_cast<const double*>(part)[i]);
+  round.leave();
+  return attrs.group->status();
+}
+
+}  // namespace
+
+const OpDef kStarling = {.name = "starling", .reference = reference};
+
+}  // namespace redline
+""")
+    tree.write("src/backends/cpu/lower/starling.cc", """#include "graph/ops/starling.h"
+
+#include <algorithm>
+
+#include "backends/cpu/lowering.h"
+
+namespace redline {
+namespace {
+
+struct StageParams {
+  std::shared_ptr<RankGroup> group;
+  RankExchange* exchange;
+  Dim rows;
+  int64_t cols;
+  Operand<const float> x;
+  Operand<float> y;
+};
+
+void run(const StageParams& p, const Tile&, const StepContext& step, WorkerContext&) {
+  const int64_t count = p.rows.eval(step.sizes) * p.cols;
+  p.exchange->arrive(p.x, count * int64_t{sizeof(float)});
+  std::copy_n(static_cast<const float*>(p.x), count, static_cast<float*>(p.y));
+  for (const void* part : p.exchange->parts())
+    for (int64_t i = 0; i < count; ++i) p.y[i] = std::max(p.y[i], static_cast<const float*>(part)[i]);
+  p.exchange->leave();
+}
+
+Status lower(LowerContext& c) {
+  const auto& attrs = std::any_cast<const StarlingAttrs&>(c.op().attrs);
+  auto params = std::make_shared<StageParams>();
+  params->group = attrs.group;
+  params->exchange = &attrs.group->exchange(attrs.exchange);
+  params->rows = c.out().shape[0];
+  params->cols = c.out().shape[1].constant();
+  LoweredStage stage = LoweredStage::make<run>(TaskGrid::work_partitions(1, 1), params);
+  stage.read(params->x, c.op().inputs[0], Reads::kAll);
+  stage.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(stage));
+  return {};
+}
+
+constexpr CpuLowering kStarlingOps[] = {{&kStarling, lower}};
+
+}  // namespace
+
+extern const CpuLowerings kStarlingLowerings = kStarlingOps;
+
+}  // namespace redline
+""")
+    tree.write("tests/graph/ops/starling_test.cc", TEST.format(
+        header="backends/cpu/lowering.h\"\n#include \"graph/ops/starling.h", suite="Starling",
+        body='EXPECT_NE(find_cpu_lowering(&kStarling), nullptr);'))
+
+
 def add_fusion(tree):
     """Two gated activations in a row would become one; here nothing does."""
     tree.write("src/graph/passes/fuse_starling.cc", """#include "graph/pass.h"
@@ -572,6 +681,10 @@ ADDITIONS = {
         "`graph/ops/NAME.{h,cc}`, `kernels/cpu/NAME.kernel.cc`, a test, its case in `lab/kernels/kernel_case_rows.cc`; and "
         "`backends/cpu/lower/NAME.cc`, because the graph knows no device, and its entry in `cpu_kernels.h`, because the kernels of "
         "each instruction set are pointers in one table. The build finds lowerings and kernels"),
+    "collective op": (
+        add_collective, 5, 5,
+        "`graph/ops/NAME.{h,cc}`, `backends/cpu/lower/NAME.cc`, which the build finds, a test. It exchanges data through "
+        "`ranks/rank_group.h`, which a new transport implements once for all ops"),
     "fusion": (
         add_fusion, 2, 2, "`graph/passes/NAME.cc` with its row, which the build finds, a test"),
     "text family": (add_text_family, 3, 3, "`models/text/NAME.cc` with its row, the list in `models/registry.cc`, a test"),

@@ -10,6 +10,7 @@
 #include "graph/ops/expert_linear.h"
 #include "graph/pass.h"
 #include "runtime/interpreter.h"
+#include "runtime/rank_runner.h"
 #include "runtime/split_runner.h"
 
 namespace redline {
@@ -122,8 +123,10 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   ports(graph.inputs, e.input_ports_);
   ports(graph.outputs, e.output_ports_);
   e.flops_ = graph.flops();
+  const auto groups = rank_groups(graph);
   if (options.interpret) {
     REDLINE_ASSIGN(e.runner_, make_interpreter_runner(std::move(graph), options.bounds));
+    if (!groups.empty()) e.runner_ = std::make_unique<RankRunner>(std::move(e.runner_), groups);
     return e;
   }
   std::lock_guard lock(runtime.mutex());
@@ -134,11 +137,13 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
     if (on_device[i] != on_device[i - 1]) cuts.push_back(i);
   if (!cuts.empty()) {
     REDLINE_ASSIGN(e.runner_, make_split_runner(graph, cuts, options, runtime));
+    if (!groups.empty()) e.runner_ = std::make_unique<RankRunner>(std::move(e.runner_), groups);
     return e;
   }
   REDLINE_TRY(run_passes(graph));
   const bool is_on_device = !on_device.empty() && on_device[0];
   REDLINE_ASSIGN(e.runner_, (is_on_device ? make_tile_runner : make_cpu_runner)(std::move(graph), options, runtime));
+  if (!groups.empty()) e.runner_ = std::make_unique<RankRunner>(std::move(e.runner_), groups);
   return e;
 }
 

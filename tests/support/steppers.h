@@ -1,4 +1,4 @@
-// Steppers of the golden models, without the engine around them, and a script of steps with everything that moves pages.
+// Steppers of the golden models without the engine around them, and a script of steps that moves pages in every way.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -35,7 +35,7 @@ void for_each_file(const std::string& folder, std::string_view suffix, Each&& ea
     if (at->path().native().ends_with(suffix)) each(at->path().native());
 }
 
-/// A live writer holds a lock on its file.
+/// Removes the unfinished files of writers that no longer run. A live writer holds a lock on its file.
 void remove_abandoned(const std::string& folder) {
   for_each_file(folder, kUnfinished, [](const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);

@@ -10,7 +10,7 @@
 namespace redline {
 namespace {
 
-/// The least counter of these.
+/// Returns the smallest `served` of the clients or users in a map; 0 if it is empty.
 template <class Map>
 double min_served(const Map& parties) {
   double min = 0;

@@ -52,8 +52,8 @@ class MappedFile {
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
   /// Hints that [offset, offset + bytes) will not be read again soon, so its whole pages may be dropped.
   void release(int64_t offset, int64_t bytes) const;
-  /// Returns a hash of device, inode, size and modification time, which changes with the file behind the name and with
-  /// its content. 0: not on disk.
+  /// Returns a hash of device, inode, size and modification time. It changes when the content changes, and when another
+  /// file gets the name. 0 if the file is not on disk.
   uint64_t identity() const { return identity_; }
   /// Returns true if both are the same file on disk, whatever their names (links).
   bool same_file(const MappedFile& other) const;

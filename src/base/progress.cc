@@ -80,7 +80,7 @@ void Progress::advance(int64_t amount) {
 
 namespace {
 
-/// "1.24 of 3.10 GB, 35.2 MB/s"; `each` is the time of one byte.
+/// Returns the amount and the rate, such as "1.24 of 3.10 GB" and "35.2 MB/s"; `each` is the time of one byte.
 std::pair<std::string, std::string> byte_texts(int64_t done, int64_t total, double each) {
   struct Unit {
     const char* name;

@@ -43,8 +43,8 @@ class Progress {
   void show(bool is_first);
   void draw(int64_t done, double seconds);
   void erase();
-  /// Returns the done and remaining parts as text of at most `max_size` characters if the first part fits; "" while
-  /// nothing is known.
+  /// Returns the text after the label: the finished part, and the rate and the remaining time as far as `max_size`
+  /// characters have room for them. "" while nothing is known.
   std::string text_of(int64_t done, double seconds, size_t max_size) const;
   void tick();
 

@@ -29,8 +29,8 @@ const Row kRows[] = {
      "how a GPU runs steps of up to 16 rows of a language model: persistent: in one launch, or the model is refused; "
      "graphs: by a launch for each stage; empty: in one launch where GPU and model allow it"},
     {"REDLINE_DEVICE_CHECK", &Settings::device_check, 0, 1,
-     "1: a GPU that computes a small network wrongly is not used; 0: it is, so that tests can find the kernel that is "
-     "wrong"},
+     "1: a GPU that computes a small network wrongly is not used; 0: it is used all the same, so that tests can find "
+     "the wrong kernel"},
     {"REDLINE_CUDA_LIBS", &Settings::cuda_libs, 0, 0,
      "folder of libcublasLt.so.13, which multiplies large matrices on GPUs; none: Redline's own kernels; empty: where "
      "the loader, the CUDA toolkit or the packages of Python have it"},
@@ -45,7 +45,8 @@ const Row kRows[] = {
     {"REDLINE_CACHE_DIR", &Settings::cache_dir, 0, 0,
      "folder that keeps packed weights, so that a model opens faster the next time; empty: redline in the user's cache "
      "folder"},
-    {"REDLINE_CACHE_GB", &Settings::cache_gb, 0, 1e6, "the most that this folder may take, in GB; 0: nothing is kept"},
+    {"REDLINE_CACHE_GB", &Settings::cache_gb, 0, 1e6,
+     "maximum size of the folder of REDLINE_CACHE_DIR in GB; 0: nothing is kept"},
 };
 
 /// Parses all of `text` as a finite number within the row's bounds; false otherwise.

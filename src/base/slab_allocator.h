@@ -1,8 +1,8 @@
 // Allocates slot numbers, lowest first: the pages of a state pool.
 //
-// The data structure is a tree of 64-wide bitmaps. On the lowest level a set bit is a free slot; above, a set bit is a
-// word below that has a free slot. Finding the lowest free slot takes one count-trailing-zeros per level; 3 levels hold
-// 262144 slots.
+// The data structure is a tree of bitmaps with 64-bit words. A set bit on the lowest level is a free slot. A set bit on
+// a higher level stands for a word of the level below it that has a set bit. Finding the lowest free slot takes one
+// count-trailing-zeros per level; 3 levels hold 262144 slots.
 #pragma once
 
 #include <array>

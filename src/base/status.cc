@@ -26,8 +26,9 @@ constexpr CodeRow kCodes[] = {
 };
 const CodeRow& row(Code code) { return kCodes[static_cast<size_t>(code)]; }
 
-/// Returns how many bytes at the start of `message` name the file or folder `place`: by its path, also with a file in
-/// it behind, or by the last component of its path, if that has an extension. 0: the message does not begin with it.
+/// Returns the length of the name of the file or folder `place` at the start of `message`. The name is its path, also
+/// as the beginning of the path of a file in the folder, or the last component of its path if that has an extension.
+/// 0: the message does not begin with such a name.
 size_t named_path_size(std::string_view message, std::string_view place) {
   const auto begins_with = [&](std::string_view path, std::string_view next) {
     return !path.empty() && message.starts_with(path) && message.size() > path.size() &&
@@ -56,7 +57,7 @@ Status Status::within(std::string_view place) && {
 Status Status::within(std::string_view place) const& { return Status(*this).within(place); }
 
 void detail::no_value(const Status& status) {
-  fmt::print(stderr, "redline: the value of a failed call was taken: {}\n", status.to_string());
+  fmt::print(stderr, "redline: the value of a failed Result was read: {}\n", status.to_string());
   std::abort();
 }
 

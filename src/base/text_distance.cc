@@ -11,10 +11,11 @@
 namespace redline {
 namespace {
 
-// A longer word is not a typo of a known name.
+// Maximum length of a word that is compared with the known names: a longer word is not a typo of one.
 constexpr size_t kLongestWord = 256;
 
-/// The letters that both begin with, and how far the next ones are from each other, as in gemma4 and gemma3.
+/// Returns the length of the common beginning, and the difference of the first characters that are unequal: {5, 1} for
+/// gemma4 and gemma3.
 std::pair<size_t, int> beginnings(std::string_view a, std::string_view b) {
   size_t same = 0;
   while (same < std::min(a.size(), b.size()) && ascii_lower(a[same]) == ascii_lower(b[same])) ++same;

@@ -14,7 +14,7 @@ struct TopologyDeleter {
 };
 using Topology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
 
-// nullptr: hwloc cannot read this machine or this description.
+// Loads the topology of this machine, or the one that `synthetic` describes. Returns nullptr if hwloc cannot.
 Topology load_topology(const char* synthetic) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
@@ -50,7 +50,7 @@ CpuOrder order_of(hwloc_topology* topology, const std::vector<int>& allowed) {
   return order;
 }
 
-/// 0: the topology has no such cache.
+/// Returns the bytes of the largest cache of a type; 0 if the topology has no such cache.
 int64_t largest_cache(hwloc_topology* topology, hwloc_obj_type_t type) {
   int64_t largest = 0;
   for (hwloc_obj_t cache = nullptr; (cache = hwloc_get_next_obj_by_type(topology, type, cache)) != nullptr;)
@@ -63,7 +63,7 @@ CacheSizes caches_of(hwloc_topology* topology) {
           largest_cache(topology, HWLOC_OBJ_L3CACHE)};
 }
 
-/// nullptr: hwloc cannot read this machine.
+/// Returns the topology of this machine, read once; nullptr if hwloc cannot read it.
 hwloc_topology* this_machine() {
   static const Topology topology = load_topology(nullptr);
   return topology.get();

@@ -25,7 +25,8 @@ const CpuOrder& cpu_order();
 /// For tests.
 Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::vector<int>& allowed);
 
-/// Bytes of one data or unified cache of each level; the largest where cores differ. 0: unknown or absent.
+/// Size in bytes of one data or unified cache at each level. If the cores have caches of different sizes, the size of
+/// the largest. 0: unknown or absent.
 struct CacheSizes {
   int64_t l1d = 0;
   int64_t l2 = 0;

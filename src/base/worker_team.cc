@@ -95,7 +95,7 @@ void WorkerTeam::run(const std::function<void(int)>& fn) {
   if (pin) pthread_setaffinity_np(pthread_self(), sizeof before, &before);
 }
 
-// Checks at calls 1, 2, 4, ... and at every 64th.
+// Switches scratch to huge pages once enough of it is resident. Checks this at calls 1, 2, 4, ... and every 64th call.
 void WorkerTeam::choose_scratch_pages() {
   const uint32_t calls = ++scratch_pages_.calls;
   const bool looks = (calls & (calls - 1)) == 0 || calls % 64 == 0;

@@ -23,8 +23,9 @@ inline void spin_pause() {
 /// (base/topology.h); the caller is pinned only inside run().
 class WorkerTeam {
  public:
-  /// Starts the workers. Fewer than `workers` threads start if the system refuses more; see size(). `hooks.first` runs
-  /// on every worker before its first task, `hooks.second` after its last (tile configuration).
+  /// Starts the workers. Fewer than `workers` threads start if the system refuses more; see size(). A started thread
+  /// calls `hooks.first` when it begins and `hooks.second` when it ends; worker 0 calls them around each run(). They
+  /// load and release the configuration of the CPU's tile unit.
   explicit WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks = {nullptr, nullptr});
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;

@@ -24,14 +24,14 @@ enum class BatchInvariance : uint8_t {
   kAlways,
 };
 
-/// Constants of kI8Grouped. kQ8Group elements share a scale; the last group of a row may have fewer. The scale is max
-/// |x| / 127 / 2^3. Each kQ8Step elements multiply it by a power of two from 1 to 2^3, the smallest that keeps their
-/// codes, round(x / scale), within 127. So a few large elements do not reduce the precision of the others. cols must be
-/// a multiple of kQ8Step.
+/// Constants of kI8Grouped. A group of kQ8Group elements shares a scale; the last group of a row may have fewer
+/// elements. The scale is max |x| / 127 / 2^3. Each step of kQ8Step elements uses it times a power of two from 1 to
+/// 2^3, the smallest that keeps the step's codes, round(x / scale), within 127. A few large elements then do not reduce
+/// the precision of the others. cols must be a multiple of kQ8Step.
 inline constexpr int64_t kQ8Group = 256, kQ8Step = 32;
 inline constexpr int kQ8MaxShift = 3;
-/// Scale, shifts and sums of a group, one cache line. The sums serve weight formats with a minimum for each 16 or 32
-/// elements.
+/// Scale, shifts and sums of a group, in one cache line. The sums are for weight formats with a minimum for each 16 or
+/// 32 elements.
 struct alignas(64) Q8Numbers {
   float scale;
   uint8_t shifts[kQ8Group / kQ8Step];  ///< each 32 elements have the scale times 2^shift
@@ -66,13 +66,15 @@ inline constexpr int64_t kI8ChunkScaleBytes = 2 * 64;  ///< bytes of the scales 
 constexpr int64_t i8_panel_bytes(int64_t cols, int64_t group = kI8Chunk) {
   return i8_scales_at(cols) + (cols + group - 1) / group * kI8ChunkScaleBytes;
 }
-/// Constants of kI8TiledGroups: like kI8Tiled, with scales for kI8Group columns and with start values instead of sums
-/// of codes. A start is the sum times -128: sums of products with unsigned weights begin there.
-/// Steps are finer if the largest of some kQ8Step columns is not zero and at most a quarter of the group's largest.
-/// Columns then have the scale over 2^shift, with the largest shift up to kQ8MaxShift at which their codes fit (0 where
-/// all are zero). The start is then in units of 2^-kI8ShiftUnit, and its last 8 bits are the shifts: two bits for each
-/// kQ8Step columns, the upper bit first. The last 7 bits (kI8IsFine) are not all 0 in such a group, and are zero in
-/// other groups.
+/// Constants of kI8TiledGroups. The layout is that of kI8Tiled, with a scale for each group of kI8Group columns and a
+/// start value in place of the sum of codes. The start is the sum of codes times -128. An accumulator of products
+/// begins with it, because the products use the weights as code + 128.
+///
+/// A group has finer steps if in some kQ8Step of its columns the largest |x| is not zero and at most a quarter of the
+/// group's largest. In such a group each kQ8Step columns use the scale divided by 2^shift, with the largest shift up to
+/// kQ8MaxShift at which their codes fit (0 if all of them are zero). The start is then in units of 2^-kI8ShiftUnit, and
+/// its last 8 bits are the shifts: two bits for each kQ8Step columns, the upper bit first. The last 7 bits (kI8IsFine)
+/// are not all zero in a group with finer steps, and all zero in other groups.
 inline constexpr int64_t kI8Group = 128;
 inline constexpr int kI8ShiftUnit = kQ8MaxShift + 1;
 inline constexpr int32_t kI8ShiftBits = 255, kI8IsFine = 127;

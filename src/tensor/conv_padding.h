@@ -8,13 +8,13 @@ namespace redline {
 /// The values that a convolution reads at positions outside of its input.
 enum class ConvPadding : uint8_t {
   kZeros,
-  kReplicate,  ///< the nearest input
+  kReplicate,  ///< the nearest input element
   kReflect,    ///< mirrored at the first and the last input, which are not repeated
   kCircular,   ///< the input repeated
 };
 
-/// Returns the index in [0, size) that is read at `position`, or -1 for zero. Any position is valid: reflection and
-/// repetition go on for as long as needed. Without input everything is zero.
+/// Returns the index in [0, size) of the input element that is read at `position`, or -1 if a zero is read. Any
+/// position is valid: reflection and repetition are applied as often as needed. Returns -1 if size is 0.
 [[gnu::always_inline]] inline constexpr int64_t padded_index(int64_t position, int64_t size, ConvPadding padding) {
   if (position >= 0 && position < size) return position;
   if (size <= 0 || padding == ConvPadding::kZeros) return -1;

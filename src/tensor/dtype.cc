@@ -66,7 +66,7 @@ constexpr GgufName kOtherGgufTypes[] = {
     {38, "IQ4_NL_8_8 (removed)"},
     {40, "NVFP4"},
 };
-// ggml's names of the supported types, as GGUF tools print them; "" for those of no number.
+// ggml's names of the supported types, as GGUF tools print them; "" for types that ggml has no number for.
 // clang-format off
 constexpr std::string_view kGgufNames[kNumDTypes] = {
     "F32", "F16", "BF16", "I8", "I16", "I32", "I64", "F64",

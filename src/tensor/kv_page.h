@@ -22,11 +22,14 @@ inline constexpr int64_t kKvChunk = 256;
 /// Returns the elements of a head in a page: head_dim rounded up to even.
 constexpr int64_t kv_head_width(int64_t head_dim) { return (head_dim + 1) / 2 * 2; }
 
-/// One KV head of the paged cache as kernels see it. Page p of K is at k + p * page_stride elements. Pages are in tile
-/// order; D = head_dim rounded up to 2. Left: right operands of q . k and weights . v. Right: left operands (kBF16).
-///   K  [2 blocks][D / 2][16 tokens][2 of head_dim]   or  [2 blocks][D / 32][16 tokens][32 or the rest of D]
-///   V  [16 pairs of tokens][D][2 tokens]             or  [D][32 tokens]
-/// For an odd head_dim the last element of K is zero. Positions without a token are otherwise undefined.
+/// One KV head of the paged cache as CPU kernels read it. Page p of K is at k + p * page_stride elements. The element
+/// order of a page depends on the format; D is head_dim rounded up to even:
+///      kF32 and kF16                                    kBF16
+///   K  [2 blocks][D / 2][16 tokens][2 of head_dim]      [2 blocks][D / 32][16 tokens][32 or the rest of D]
+///   V  [16 pairs of tokens][D][2 tokens]                [D][32 tokens]
+/// K and V are the right operands of q . k and weights . v in the left column. In the right column they are the left
+/// operands of the transposed products, k . q and v . weights, which tile units compute.
+/// If head_dim is odd, the last element of K is zero. Positions without a token are otherwise undefined.
 struct KvHeadView {
   void* k;
   void* v;

@@ -69,9 +69,9 @@ class Walker {
     digits_.resize(iters_.size());
   }
   int64_t at() const { return at_; }
-  /// Elements from here on that are contiguous in memory.
+  /// Returns the number of elements from the current one on that are contiguous in memory.
   int64_t run() const { return iters_[0].stride == 1 ? iters_[0].extent - digits_[0] : 1; }
-  /// Requires count <= run().
+  /// Moves `count` elements on; count <= run().
   void advance(int64_t count) {
     digits_[0] += count;
     at_ += count * iters_[0].stride;

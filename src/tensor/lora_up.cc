@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kMinLoraGroup = 0x1p-100f;
 
-/// Where the scale of a row's group is, and the first of its codes.
+/// Byte offsets of the scale of a row's group and of the first of the group's codes.
 struct LoraPlace {
   int64_t scale, codes;
 };
@@ -23,7 +23,7 @@ LoraPlace lora_place(int64_t row, int64_t rank, int64_t begin) {
 }
 int64_t lora_code_at(int64_t i) { return i / kLoraLineRanks * kLoraLineBytes + i % kLoraLineRanks; }
 
-/// Rounded up, so that no code exceeds 127.
+/// Returns max |value| / 127 as bfloat16, rounded up so that no code exceeds 127. NaN if a value is not finite.
 uint16_t scale_of(const float* values, int64_t count) {
   float most = 0;
   for (int64_t i = 0; i < count; ++i) {

@@ -1,6 +1,7 @@
-// Packed layout of the up matrices of LoRA adapters in 8 bits, which linear[kI8] multiplies
-// (kernels/cpu/linear/lora_expand.inc). Their rows are short, the rank, and a step with many adapters takes as long as
-// reading them: one scale for 16 ranks of a row takes 9 bits an element where bfloat16 takes 16.
+// Packed layout of the up matrices B of LoRA adapters (W + scale B A) in 8 bits. The kernel linear[kI8] multiplies them
+// (kernels/cpu/linear/lora_expand.inc). A row has `rank` elements, and each 16 of them share a scale, which takes 9
+// bits an element in place of bfloat16's 16. The size matters because a step with many adapters takes as long as
+// reading their matrices.
 //
 // up[n, r] = scale * code, code in [-127, 127]. Row panels of 16 rows follow each other; a panel is its groups of 16
 // ranks, and a group is 16 scales in bfloat16 and then lines of 16 rows x 4 ranks of code + 128. The last group has as

@@ -12,13 +12,13 @@ constexpr int64_t kLaneBytes = 4;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// How a quantized format is packed. A block format has units of 16 rows x one block, which its layout orders; the codes
-// of a format with a scale per row are ordered one by one.
+// Describes how a quantized format is packed. The units of a block format are panel blocks of 16 rows x one block; the
+// units of a format with a scale per row are single codes. The layout orders units.
 struct Packing {
   int64_t unit_bytes;
   int64_t (*panel_bytes)(int64_t in_features);
   Layout (*layout)(int64_t panels, int64_t in_features);
-  /// rows[r]: the stored row; nullptr past the last row, packed as zeros.
+  /// Packs a row panel. rows[r]: the stored row; nullptr past the last row, which is packed as zeros.
   void (*pack_panel)(const uint8_t* const* rows, int64_t in_features, uint8_t* panel);
 };
 template <class Format>
@@ -68,16 +68,16 @@ constexpr Packing kPackings[] = {
 };
 constexpr int kNumPlainTypes = kNumDTypes - static_cast<int>(std::size(kPackings));
 
-/// nullptr for a plain type.
+/// Returns how a type is packed; nullptr for a plain type.
 const Packing* packing_of(DType dtype) {
   const int i = static_cast<int>(dtype) - kNumPlainTypes;
   return i < 0 ? nullptr : &kPackings[i];
 }
 
-// Adjacent elements of one row in a packed plain type.
+// Returns the number of elements of one row that are adjacent in a packed plain type.
 int64_t lane_elements(DType dtype) { return std::max<int64_t>(1, kLaneBytes / dtype_info(dtype).block_bytes); }
 
-// One row of [in, taps] elements as [in / block, taps, block].
+// Copies one row of [in, taps] elements in the order [in / block, taps, block].
 template <class Element>
 void transpose_row(const uint8_t* from, int64_t in, int64_t taps, uint8_t* to) {
   const int64_t block = in % kConvBlock == 0 ? kConvBlock : in;

@@ -18,7 +18,7 @@ namespace redline {
 ///                 at the unit
 ///   row types     unit = a byte: tiles of 64 elements of K, each 16 x 64 bytes of 16 rows x 4; then the scales of the
 ///                 rows (tensor/blocks/w8a8.h), which the layout omits
-/// The logical index of a plain and of a row type is row * (K padded) + k; of a block type panel * (K / block) + block.
+/// The logical index is row * (K padded) + k for plain and row types, and panel * (K / block) + block for block types.
 /// N is padded to whole row panels and K to whole 64-byte lines, with zeros.
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features);
 int64_t packed_unit_bytes(DType dtype);
@@ -27,8 +27,8 @@ int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features);
 
 /// The size of the matrix that a weight is packed as. A matrix is packed as it is. A convolution [out, in, kernel, ...]
 /// of a plain type becomes [out, taps * in] in the order of patches (kernels/cpu/convolution/conv2d.h):
-/// [in / 32][taps][32] where `in` is a multiple of 32, else [taps][in]. Of a block type it becomes [out, in * taps],
-/// the order of its rows.
+/// [in / 32][taps][32] where `in` is a multiple of 32, else [taps][in]. A convolution of a block type becomes
+/// [out, in * taps], its rows as they are stored.
 struct MatrixSize {
   int64_t out_features, in_features;
 };

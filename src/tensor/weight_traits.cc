@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-// By type; absent: none of them.
+// Traits of each type. A type that is not set here has none of the properties.
 constexpr std::array<WeightTraits, kNumDTypes> kWeightTraits = [] {
   std::array<WeightTraits, kNumDTypes> rows = {};
   rows[static_cast<size_t>(DType::kBF16)] = {.is_bf16_pairs = true};

@@ -3,8 +3,8 @@
 // in the format's unpack_i8.
 //
 // Every head has kBytes; scale(head, g, part) and min(head, g, part) of group g; pack(block, row, head) for one row.
-// Where a block has one float32 for all of its scales, they are unit(head, part) * factor(head, g, part), the latter an
-// integer; so are minimums min_unit * min_factor.
+// If a block has one float32 for all of its scales, scale() is unit(head, part) times the integer factor(head, g,
+// part), and min() is min_unit() times the integer min_factor().
 #pragma once
 
 #include "tensor/blocks/lanes.h"

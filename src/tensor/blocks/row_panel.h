@@ -15,7 +15,8 @@
 
 namespace redline::blocks {
 
-// The baseline set need not be fast, and with unrolling it would compile for minutes.
+// Number of lines that unpacking unrolls. The scalar instruction set need not be fast, and with unrolling it would
+// compile for minutes.
 static constexpr int kUnrollLines = kParts > 2 ? 1 : kStepLines;
 
 template <class Format>

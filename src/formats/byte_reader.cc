@@ -20,7 +20,7 @@ std::string looks_like(std::string_view beginning, int64_t file_bytes) {
   if (starts("GGUF")) return "; it looks like a GGUF file";
   if (starts("FUGG")) return "; it looks like a big-endian GGUF file, which Redline does not read";
   if (starts("ggjt") || starts("tjgg") || starts("lmgg") || starts("ggml") || starts("fmgg") || starts("ggmf"))
-    return "; it looks like a GGML file from before GGUF: convert the original model with a present llama.cpp";
+    return "; it looks like a GGML file from before GGUF: convert the original model with a current llama.cpp";
   if (starts("PK\x03\x04")) return "; it looks like a zip archive (PyTorch writes such files: export as safetensors)";
   if (starts("\x80\x02") || starts("\x80\x04")) return "; it looks like a Python pickle: export as safetensors";
   if (starts("24ka")) return "; it looks like a llama2.c checkpoint of version 1 or 2: export as version 0";

@@ -52,8 +52,8 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
   const auto name = parse_split_name(path);
   if (!name)
     return invalid_argument(
-        "{}: is part {} of {}, and its name does not end in -{:05}-of-{:05}.gguf: give it back the "
-        "name that its siblings follow",
+        "{}: is part {} of {}, and its name does not end in -{:05}-of-{:05}.gguf: rename it, so that "
+        "its other parts are found",
         path, number + 1, count, number + 1, count);
   if (name->number != number + 1 || name->count != count)
     return invalid_argument("{}: is part {} of {} by its metadata, part {} of {} by its name", path, number + 1, count,

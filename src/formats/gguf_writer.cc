@@ -178,7 +178,8 @@ Status GgufWriter::check() const {
       if (size <= 0) return invalid_argument("GGUF tensor {} has a dimension of size {}", in_quotes(name), size);
     }
     if (dtype_info(view.dtype).gguf_type < 0)
-      return unsupported("GGUF tensor {}: files hold no type {}", in_quotes(name), dtype_info(view.dtype).name);
+      return unsupported("GGUF tensor {}: GGUF files cannot store type {}", in_quotes(name),
+                         dtype_info(view.dtype).name);
     const int32_t block = dtype_info(view.dtype).block_elements;
     if (view.shape.back() % block != 0)
       return invalid_argument("GGUF tensor {}: rows of {} elements, type {} needs a multiple of {}", in_quotes(name),

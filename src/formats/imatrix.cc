@@ -42,7 +42,8 @@ Result<ImportanceMatrix> read_gguf(const std::string& path) {
     if (!counts || sums.view.dtype != DType::kF32 || counts->view.dtype != DType::kF32 || !sums.view.data ||
         !counts->view.data || sums.view.num_elements() < 1 || counts->view.num_elements() < 1 ||
         sums.view.num_elements() % counts->view.num_elements() != 0)
-      return invalid_argument("{}: tensor {} and its {} do not belong together", path, in_quotes(sums.name), kCounts);
+      return invalid_argument("{}: tensor {} and its {} do not match in type or size", path, in_quotes(sums.name),
+                              kCounts);
     ImportanceMatrix::Entry entry;
     const auto copy = [](const TensorView& view, std::vector<float>& out) {
       out.resize(static_cast<size_t>(view.num_elements()));
@@ -57,7 +58,7 @@ Result<ImportanceMatrix> read_gguf(const std::string& path) {
   return matrix;
 }
 
-/// The format before GGUF: for each tensor its name, the number of chunks, and the means times that number.
+/// Reads the format before GGUF: for each tensor its name, the number of chunks, and the means times that number.
 Result<ImportanceMatrix> read_old(const std::string& path, std::string_view text) {
   ByteReader reader(path, text);
   int32_t count = 0;

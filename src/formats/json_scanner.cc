@@ -28,7 +28,8 @@ void append_utf8(std::string& out, uint32_t c) {
   byte(0xf0 | c >> 18), byte(0x80 | (c >> 12 & 0x3f)), byte(0x80 | (c >> 6 & 0x3f)), byte(0x80 | (c & 0x3f));
 }
 
-/// `body` was validated by scan_string. An unpaired surrogate becomes U+FFFD.
+/// Returns the text of a JSON string. `body`, the part between the quotes, was validated by scan_string. An unpaired
+/// surrogate becomes U+FFFD.
 std::string unescape(std::string_view body) {
   std::string out;
   out.reserve(body.size());

@@ -11,7 +11,7 @@ constexpr int64_t kMaxSize =
 
 /// One kind of weight; the file stores all its layers contiguously.
 struct Section {
-  std::string_view name;  ///< of one layer, after "blk.N."; "" for tables that are recomputed
+  std::string_view name;  ///< name of one layer's tensor after "blk.N."; "" for tables that Redline recomputes
   std::vector<int64_t> shape;
 };
 
@@ -82,7 +82,7 @@ Result<Llama2cFile> Llama2cFile::from_file(std::shared_ptr<MappedFile> file) {
     return in.error_at(0, "the sizes in its header overflow: not a llama2.c checkpoint");
   bytes += kHeaderBytes;
   if (bytes != file->size())
-    return in.error_at(0, "{}the sizes in its header make {} bytes ({} weights), the file has {} ({} weights)",
+    return in.error_at(0, "{}the sizes in its header need {} bytes ({} weights), the file has {} ({} weights)",
                        file->size() < bytes ? "incomplete: " : "", bytes, floats, file->size(), have);
   ListBudget budget(static_cast<uint64_t>(file->size()));
   constexpr uint64_t kPerTensor = sizeof(std::pair<std::string, TensorView>) + 2 * 48;

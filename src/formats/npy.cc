@@ -70,7 +70,7 @@ class HeaderText {
   Status string(std::string& value) {
     skip_space();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
-    if (quote != '\'' && quote != '"') return wrong("has something else where a string is expected");
+    if (quote != '\'' && quote != '"') return wrong("lacks a string where one is expected");
     const size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos) return wrong("has a string without an end");
     value = text_.substr(at_ + 1, end - at_ - 1);
@@ -78,7 +78,7 @@ class HeaderText {
     return {};
   }
   Status shape(NpyHeader& header) {
-    if (!take('(')) return wrong("has no list for the shape");
+    if (!take('(')) return wrong("has no tuple as the shape");
     while (!take(')')) {
       skip_space();
       int64_t size = 0;
@@ -175,7 +175,7 @@ Result<NpyWriter> NpyWriter::create(const std::string& path, std::span<const int
   int64_t count = 1;
   for (int64_t size : shape)
     if (size < 0 || __builtin_mul_overflow(count, size, &count))
-      return internal("{}: an array of shape [{}]", path, fmt::join(shape, ", "));
+      return internal("{}: invalid array shape [{}]", path, fmt::join(shape, ", "));
   REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
   std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}{}), }}",
                                    fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
@@ -190,14 +190,15 @@ Result<NpyWriter> NpyWriter::create(const std::string& path, std::span<const int
 
 Status NpyWriter::append(std::span<const float> values) {
   const auto count = static_cast<int64_t>(values.size());
-  if (count > left_) return internal("{}: {} values, of which {} are left", file_.path(), count, left_);
+  if (count > left_)
+    return internal("{}: {} values are appended, the shape has room for {}", file_.path(), count, left_);
   REDLINE_TRY(file_.write({reinterpret_cast<const char*>(values.data()), values.size_bytes()}));
   left_ -= count;
   return {};
 }
 
 Status NpyWriter::close() {
-  if (left_ != 0) return internal("{}: {} values were not written", file_.path(), left_);
+  if (left_ != 0) return internal("{}: {} values of the shape were not appended", file_.path(), left_);
   return file_.close();
 }
 

@@ -18,7 +18,7 @@ struct NpyArray {
 
 /// Reads an array of float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: not
 /// an .npy file, corrupt, or more than `max_values`. unsupported: another type or order; the message says how to save
-/// it instead.
+/// the array in a supported one.
 Result<NpyArray> read_npy(const std::string& path, int64_t max_values = int64_t{1} << 28);
 /// Parses the bytes of a whole file; `name` is for messages.
 Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t max_values = int64_t{1} << 28);

@@ -14,7 +14,7 @@ constexpr std::string_view kAttributeKinds[] = {
     "UNDEFINED", "FLOAT",   "INT",    "STRING",        "TENSOR",         "GRAPH",      "FLOATS",     "INTS",
     "STRINGS",   "TENSORS", "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS"};
 
-/// Builds an OnnxFile of the messages of a file. Every list is counted first and allocated once, within a budget.
+/// Builds an OnnxFile from the messages of a file. Every list is counted first and allocated once, within a budget.
 class OnnxReader {
  public:
   explicit OnnxReader(const MappedFile& file)
@@ -345,7 +345,7 @@ class OnnxReader {
   ListBudget budget_;
 };
 
-/// True: `path` lies in `folder`; both are canonical.
+/// Returns true if `path` lies in `folder`; both are canonical.
 bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
   const auto end = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   return end.first == folder.end();

@@ -57,7 +57,7 @@ bool is_onnx_float(OnnxType type);
 /// Returns true for signed and unsigned integers of any width, not for bool.
 bool is_onnx_integer(OnnxType type);
 
-/// A tensor of a file: TensorProto. Its elements stay where they are; onnx_tensor_bytes() gives them densely.
+/// A tensor of a file: TensorProto. Its elements are not copied; onnx_tensor_bytes() returns them densely.
 struct OnnxTensor {
   /// The field that holds the elements.
   enum class Storage : uint8_t { kRaw, kFloats, kInt32s, kInt64s, kDoubles, kUint64s, kStrings, kExternal };
@@ -66,11 +66,11 @@ struct OnnxTensor {
   OnnxType type = OnnxType::kUndefined;
   Storage storage = Storage::kRaw;
   std::vector<int64_t> shape;  ///< outermost first; {} is a scalar
-  /// The elements as raw_data stores them, if they lie in the file this way: raw, external, or one packed field of
-  /// fixed numbers. Otherwise empty.
+  /// The elements in the form of raw_data, if the file stores them so: as raw_data, as external data, or in one packed
+  /// field of numbers of fixed width. Otherwise empty.
   std::string_view dense;
   std::string_view message;     ///< the whole TensorProto
-  uint64_t message_offset = 0;  ///< of `message` in the file
+  uint64_t message_offset = 0;  ///< offset of `message` in the file
   // External data. `location` is a path relative to the model's folder.
   std::string_view location;
   int64_t external_offset = 0, external_bytes = -1;  ///< bytes -1: not stated
@@ -92,7 +92,7 @@ struct OnnxValueType {
   enum class Kind : uint8_t { kNone, kTensor, kSparseTensor, kSequence, kMap, kOptional, kOpaque };
   Kind kind = Kind::kNone;
   OnnxType element = OnnxType::kUndefined;
-  bool has_shape = false;  ///< without a shape even the number of axes is unknown
+  bool has_shape = false;  ///< false: even the number of axes is unknown
   std::vector<OnnxDim> shape;
 };
 
@@ -124,7 +124,7 @@ struct OnnxAttribute {
     kTypes = 14,
   };
   std::string_view name;
-  std::string_view ref_name;  ///< in a function: the function's attribute that has the value
+  std::string_view ref_name;  ///< in the body of a function: name of the function's attribute that gives the value
   Kind kind = Kind::kUndefined;
   float f = 0;
   int64_t i = 0;
@@ -141,11 +141,11 @@ std::string_view onnx_attribute_kind_name(OnnxAttribute::Kind kind);
 /// NodeProto. An empty input or output is an optional one that is left out.
 struct OnnxNode {
   std::string_view name, op_type;
-  std::string_view domain;  ///< "" and "ai.onnx" are the same
+  std::string_view domain;  ///< domain of the operator; "" and "ai.onnx" are equal
   std::string_view overload;
   std::vector<std::string_view> inputs, outputs;
   std::vector<OnnxAttribute> attributes;
-  uint64_t offset = 0;  ///< of the message in the file
+  uint64_t offset = 0;  ///< offset of the message in the file
 
   /// nullptr: the node has no such attribute.
   const OnnxAttribute* attribute(std::string_view attribute_name) const;
@@ -172,7 +172,7 @@ struct OnnxOpset {
   int64_t version = 0;
 };
 
-/// FunctionProto: an operator of the model's own, defined by nodes.
+/// FunctionProto: an operator that the model file defines by nodes.
 struct OnnxFunction {
   std::string_view name, domain, overload;
   std::vector<std::string_view> inputs, outputs;
@@ -186,21 +186,22 @@ struct OnnxMetadata {
   std::string_view key, value;
 };
 
-/// ModelProto, with the files that it lies in. All texts and elements are views into them.
+/// ModelProto, with the mapped files that store it. All texts and elements are views into these files.
 class OnnxFile {
  public:
   /// Opens a model and maps its external data. Memory for the parsed structure stays below the size of the file, plus
   /// seven times that size or 64 MiB, whichever is less, plus 1 MiB; the elements of tensors are not copied. Errors
   /// state the path, the byte offset or the name of the tensor, and the reason.
   ///
-  /// External data must lie in the folder of `path`, or, where `path` is a link, in the folder of the file that it
-  /// names (the cache of the Hub keeps models so). invalid_argument: a location is absolute, has a ".." or leads out of
-  /// the folder through a link. not_found: a file of external data is missing.
+  /// External data must lie in the folder of `path`, or, if `path` is a link, in the folder of the file that it links
+  /// to (the Hugging Face cache keeps models as links). invalid_argument: a location is absolute, has a ".." or leads
+  /// out of the folder through a link. not_found: a file of external data is missing.
   static Result<OnnxFile> open(const std::string& path);
-  /// Parses a mapped file. The elements of external tensors are not there: `dense` is empty.
+  /// Parses a mapped file. External data is not opened: `dense` is empty for external tensors.
   static Result<OnnxFile> from_file(std::shared_ptr<MappedFile> file);
 
-  /// True if the bytes begin like a ModelProto, for telling formats apart: a version, then fields of the message.
+  /// Returns true if the bytes begin like a ModelProto: a version, then fields of the message. Used to detect the
+  /// format of a file.
   static bool looks_like(std::string_view beginning);
 
   int64_t ir_version = 0, model_version = 0;
@@ -213,9 +214,9 @@ class OnnxFile {
   /// Returns the model's file, then those of external data in the order of first use.
   const std::vector<std::shared_ptr<MappedFile>>& files() const { return files_; }
 
-  static constexpr int kMaxDepth = 32;        ///< of graphs in attributes of nodes
+  static constexpr int kMaxDepth = 32;        ///< nesting of graphs in attributes of nodes
   static constexpr size_t kMaxRank = 64;      ///< axes of a tensor
-  static constexpr size_t kMaxFiles = 4096;   ///< of external data
+  static constexpr size_t kMaxFiles = 4096;   ///< files of external data
   static constexpr int64_t kMaxVersion = 14;  ///< IR version of the newest specification that is read
 
  private:
@@ -224,8 +225,8 @@ class OnnxFile {
 };
 
 /// Returns the elements of a tensor as raw_data has them: dense, little-endian, row-major. They are a view into the
-/// file where possible, else they are decoded into `buffer`. invalid_argument: strings, which have no such form, and
-/// external data that was not mapped.
+/// file where possible, else they are decoded into `buffer`. invalid_argument: the tensor has strings, which raw_data
+/// cannot store, or external data that was not mapped.
 Result<std::string_view> onnx_tensor_bytes(const OnnxTensor& tensor, std::string& buffer);
 /// Returns the texts of a tensor of strings.
 Result<std::vector<std::string_view>> onnx_tensor_strings(const OnnxTensor& tensor);

@@ -9,7 +9,7 @@ namespace redline {
 /// A message that is being read: its fields with checks of their wire types, and the memory that is left for lists.
 class OnnxMessage {
  public:
-  /// `name`: of the message in the specification, for errors. `budget` must outlive the object.
+  /// `name`: name of the message in the specification, for errors. `budget` must outlive the object.
   OnnxMessage(ProtoReader reader, const char* name, ListBudget& budget)
       : reader_(reader), name_(name), budget_(&budget) {}
 
@@ -46,7 +46,8 @@ class OnnxMessage {
     REDLINE_TRY(expect(field, ProtoWire::kBytes, "a message"));
     return OnnxMessage(reader_.inside(field), name, *budget_);
   }
-  /// Calls on_number(field.value) for a repeated number, packed or not. `wire`: that of one number.
+  /// Calls on_number(field.value) for each element of a repeated number, packed or not. `wire`: wire type of one
+  /// number.
   template <class F>
   Status numbers(const ProtoField& field, ProtoWire wire, F&& on_number) const {
     if (field.wire != ProtoWire::kBytes) {

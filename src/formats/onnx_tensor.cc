@@ -11,7 +11,7 @@ struct OnnxTypeRow {
   int bits;  // of an element in raw_data
   bool is_float, is_integer, is_signed;
 };
-// By number of TensorProto.DataType.
+// The element types, indexed by the number of TensorProto.DataType.
 constexpr OnnxTypeRow kOnnxTypes[kNumOnnxTypes] = {
     {"undefined", 0, false, false, false},    {"float", 32, true, false, true},
     {"uint8", 8, false, true, false},         {"int8", 8, false, true, true},
@@ -47,7 +47,7 @@ enum OnnxTensorField : uint32_t {
   kDataLocation = 14,
 };
 
-/// A repeated field of elements.
+/// A repeated field of TensorProto that can store elements.
 struct ElementField {
   uint32_t number;
   OnnxTensor::Storage storage;
@@ -72,7 +72,7 @@ const ElementField* element_field(OnnxTensor::Storage storage) {
   return nullptr;
 }
 
-/// Returns the field that the specification gives a type, beside raw_data.
+/// Returns the typed field that stores elements of a type which are not in raw_data.
 OnnxTensor::Storage storage_of(OnnxType type) {
   using Storage = OnnxTensor::Storage;
   switch (type) {
@@ -88,14 +88,14 @@ OnnxTensor::Storage storage_of(OnnxType type) {
   }
 }
 
-/// Returns the numbers of a typed field that hold `elements` elements, as its storage_of() has them.
+/// Returns how many numbers the field storage_of(type) has for `elements` elements.
 int64_t numbers_of(OnnxType type, int64_t elements) {
   if (type == OnnxType::kComplex64 || type == OnnxType::kComplex128) return 2 * elements;
   const int bits = type_row(type).bits;
   return bits == 4 || bits == 2 ? (elements * bits + 7) / 8 : elements;  // one number is a byte of two or four elements
 }
 
-/// The number of int32_data as the bit pattern of an element, or of the byte that several share. False: out of range.
+/// Returns true if a number of int32_data is the bit pattern of an element, or of a byte that several elements share.
 bool fits(OnnxType type, int64_t value) {
   const OnnxTypeRow& row = type_row(type);
   if (type == OnnxType::kBool) return value == 0 || value == 1;
@@ -265,7 +265,7 @@ Status read_onnx_tensor(const OnnxMessage& in, std::string_view bytes, OnnxTenso
 
 Result<std::string_view> onnx_tensor_bytes(const OnnxTensor& tensor, std::string& buffer) {
   if (tensor.type == OnnxType::kString)
-    return invalid_argument("tensor {}: is of strings, which have no bytes", in_quotes(tensor.name));
+    return invalid_argument("tensor {}: has strings, expected numbers", in_quotes(tensor.name));
   const auto bytes = static_cast<size_t>(tensor.bytes());
   if (tensor.dense.size() == bytes) return tensor.dense;
   const ElementField* typed = element_field(tensor.storage);

@@ -46,7 +46,7 @@ class Machine {
     v.number = number;
     return push(std::move(v));
   }
-  /// Number of values above the last mark, or of all.
+  /// Returns the number of values above the last mark; without a mark, of all values.
   size_t depth() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
   Status pop(uint32_t& i) {
     if (depth() == 0) return wrong("nothing is left to take");
@@ -134,7 +134,7 @@ class Machine {
     REDLINE_TRY(pop(name));
     REDLINE_TRY(pop(module));
     if (value(name).kind != PickleKind::kText || value(module).kind != PickleKind::kText)
-      return wrong("a name is not text");
+      return wrong("the name of a global is not text");
     PickleValue v;
     v.kind = PickleKind::kGlobal;
     v.text = value(name).text;
@@ -228,7 +228,7 @@ class Machine {
         pickle_.root = stack_[0];
         return {};
       default:
-        return unsupported("{}: at byte {}: pickle: opcode {:#04x}, which a dictionary of tensors does without",
+        return unsupported("{}: at byte {}: pickle: opcode {:#04x}, which dictionaries of tensors do not use",
                            reader_.path(), base_ + at_, op);
     }
   }

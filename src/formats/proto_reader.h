@@ -12,9 +12,9 @@ enum class ProtoWire : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32
 struct ProtoField {
   uint32_t number = 0;
   ProtoWire wire = ProtoWire::kVarint;
-  uint64_t offset = 0;     ///< of the field's tag, in the file
-  uint64_t value = 0;      ///< of a varint or fixed number
-  std::string_view bytes;  ///< of kBytes: the content, a view into the file
+  uint64_t offset = 0;     ///< offset of the field's tag in the file
+  uint64_t value = 0;      ///< the number in a varint or fixed field
+  std::string_view bytes;  ///< the content of a kBytes field, a view into the file
   uint64_t bytes_offset = 0;
 
   int64_t as_int64() const { return static_cast<int64_t>(value); }

@@ -20,7 +20,8 @@ struct TypeRow {
   std::string_view name;
   int64_t bits;
 };
-// Types that are listed but not read have a size too, to check shape against offsets.
+// Bits of an element of each type. Types that are listed but not read have a size too, to check the shape of a tensor
+// against its offsets.
 constexpr TypeRow kTypes[] = {{"F32", 32},    {"F16", 16},    {"BF16", 16},   {"F64", 64},    {"BOOL", 8},
                               {"U8", 8},      {"I8", 8},      {"U16", 16},    {"I16", 16},    {"U32", 32},
                               {"I32", 32},    {"U64", 64},    {"I64", 64},    {"C64", 64},    {"F8_E4M3", 8},

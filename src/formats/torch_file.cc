@@ -35,7 +35,8 @@ class TorchReader {
     for (size_t i = 0; i + 1 < root.items.size(); i += 2) {
       const PickleValue &key = pickle_.at(root.items[i]), *value = &pickle_.at(root.items[i + 1]);
       if (is_plain(*value)) continue;
-      if (key.kind != TorchKind::kText) return invalid_argument("{}: {} is a name", file_.path(), spell(key));
+      if (key.kind != TorchKind::kText)
+        return invalid_argument("{}: the name of a tensor is {}, expected a text", file_.path(), spell(key));
       if (!names.insert(key.text).second)
         return invalid_argument("{}: duplicate tensor {}", file_.path(), in_quotes(key.text));
       // torch.nn.Parameter: a tensor with flags.
@@ -79,7 +80,7 @@ class TorchReader {
         return invalid_argument("{}: duplicate member {}", file_.path(), in_quotes(member.name));
     }
     if (const auto order = members_.find("byteorder"); order != members_.end() && bytes_of(order->second) != "little")
-      return unsupported("{}: numbers are not in little-endian order", file_.path());
+      return unsupported("{}: its byte order is not little-endian", file_.path());
     return {};
   }
 
@@ -144,8 +145,10 @@ class TorchReader {
     int64_t count = 1;
     for (size_t axis = shape.size(); axis-- > 0 && !is_empty;) {
       if (shape[axis] != 1 && strides[axis] != count)
-        return unsupported("is not dense: a step of axis {} is {} elements, not {}", axis, strides[axis], count);
-      if (__builtin_mul_overflow(count, shape[axis], &count)) return invalid_argument("has more elements than can be");
+        return unsupported("is not dense: the stride of axis {} is {} elements, expected {}", axis, strides[axis],
+                           count);
+      if (__builtin_mul_overflow(count, shape[axis], &count))
+        return invalid_argument("the product of its sizes overflows");
     }
     if (is_empty) count = 0;
     if (count > elements.number || offset.number > elements.number - count)

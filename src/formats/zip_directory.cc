@@ -29,7 +29,7 @@ class ZipReader {
     const uint64_t end = at + bytes;
     for (; entries > 0; --entries) {
       if (end - at < kEntryBytes || number<uint32_t>(at) != kEntry)
-        return reader_.error_at(at, "there is no entry of the archive's directory");
+        return reader_.error_at(at, "an entry of the archive's directory is missing");
       const uint64_t name_bytes = number<uint16_t>(at + 28), extra_bytes = number<uint16_t>(at + 30);
       const uint64_t whole = kEntryBytes + name_bytes + extra_bytes + number<uint16_t>(at + 32);
       if (whole > end - at) return reader_.error_at(at, "an entry of the archive's directory runs past its end");
@@ -43,7 +43,7 @@ class ZipReader {
 
  private:
   bool fits(uint64_t at, uint64_t bytes) const { return at <= text_.size() && bytes <= text_.size() - at; }
-  /// The caller has checked that it is in the file.
+  /// Returns the number at an offset. The caller has checked that it lies in the file.
   template <class T>
   T number(uint64_t at) const {
     T value;
@@ -79,7 +79,7 @@ class ZipReader {
     return {};
   }
 
-  /// Requires the entry at `at` to lie within the directory.
+  /// Reads the entry at `at`, which must lie within the directory.
   Status read_entry(uint64_t at, ZipMember& member) {
     const uint64_t name_bytes = number<uint16_t>(at + 28), extra_bytes = number<uint16_t>(at + 30);
     member.name = text_.substr(at + kEntryBytes, name_bytes);
@@ -88,9 +88,10 @@ class ZipReader {
     const bool is_encrypted = (number<uint16_t>(at + 8) & 1) != 0;
     member.is_stored = number<uint16_t>(at + 10) == 0 && !is_encrypted;
     REDLINE_TRY(read_extra64(at + kEntryBytes + name_bytes, extra_bytes, plain, packed, local));
-    if (member.is_stored && plain != packed) return reader_.error_at(at, "{} bytes are stored as {}", plain, packed);
+    if (member.is_stored && plain != packed)
+      return reader_.error_at(at, "an uncompressed member of {} bytes has {} bytes in the archive", plain, packed);
     if (!fits(local, kLocalBytes) || number<uint32_t>(local) != kLocal)
-      return reader_.error_at(at, "there is no member at byte {}", local);
+      return reader_.error_at(at, "the member is not at byte {}, where the directory expects it", local);
     // Lengths in the local header may differ from the directory's: writers pad it to align the data.
     const uint64_t data = local + kLocalBytes + number<uint16_t>(local + 26) + number<uint16_t>(local + 28);
     if (!fits(data, packed)) return reader_.error_at(at, "{} bytes from byte {} lie beyond the end", packed, data);
@@ -99,7 +100,8 @@ class ZipReader {
     reader_.set_place();
     return {};
   }
-  /// The zip64 field contains those of the three values that do not fit into 32 bits, in this order.
+  /// Replaces the values that do not fit into 32 bits by those of the zip64 field, which has them in the order of the
+  /// parameters.
   Status read_extra64(uint64_t at, uint64_t bytes, uint64_t& plain, uint64_t& packed, uint64_t& local) const {
     if (plain != kElsewhere && packed != kElsewhere && local != kElsewhere) return {};
     for (uint64_t left = bytes; left >= 4;) {

@@ -44,7 +44,7 @@ class BmpReader {
   }
 
  private:
-  /// A little-endian number; 0 beyond the end of the file.
+  /// Returns the little-endian number at an offset. Bytes beyond the end of the file count as 0.
   uint32_t number(size_t at, int width) const {
     uint32_t value = 0;
     for (int i = 0; i < width; ++i)
@@ -143,7 +143,8 @@ class BmpReader {
     }
   }
 
-  /// Programs that write no transparency leave zeros there: such a file is opaque.
+  /// Returns the transparency of every pixel, empty if the image is opaque. Programs that write no transparency leave
+  /// zeros in its channel, so an image with zeros only counts as opaque.
   std::vector<uint8_t> read_alpha() const {
     std::vector<uint8_t> alpha;
     alpha.reserve(static_cast<size_t>(image_.width * image_.height));

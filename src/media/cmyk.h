@@ -1,11 +1,11 @@
-// Inks to light.
+// Converts CMYK inks to RGB.
 #pragma once
 
 #include <cstdint>
 
 namespace redline {
 
-/// RGB of four inks, 255 being full coverage, as Pillow's convert("RGB") has it: (255 - ink) * (255 - key) / 255.
+/// Converts four inks to RGB like Pillow's convert("RGB"): (255 - ink) * (255 - key) / 255. 255 is full coverage.
 inline void rgb_of_cmyk(const uint8_t* cmyk, uint8_t* rgb) {
   const int light = 255 - cmyk[3];
   for (int c = 0; c < 3; ++c) {

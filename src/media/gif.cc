@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint8_t kGifExtension = 0x21, kGifImage = 0x2c, kGifTrailer = 0x3b, kGifGraphicControl = 0xf9;
 
-/// Up to 256 colours.
+/// A palette of up to 256 colours.
 struct GifPalette {
   std::string_view rgb;
 
@@ -22,7 +22,7 @@ struct GifPalette {
   }
 };
 
-/// Which row of an interlaced image is stored as row `stored`.
+/// Returns the row of an interlaced image that is stored at position `stored`.
 int64_t interlaced_row(int64_t stored, int64_t height) {
   constexpr std::pair<int64_t, int64_t> kPasses[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}};
   for (const auto& [first, step] : kPasses) {

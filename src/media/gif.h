@@ -10,9 +10,9 @@
 
 namespace redline {
 
-/// The first image of a file, on the canvas of all. Where it does not cover the canvas, that has the transparent
-/// colour, or else the first of the palette, as Pillow fills it. `alpha`, if given, receives the transparency [height,
-/// width], empty if the image has none.
+/// Decodes the first image of a file and places it on the canvas, whose size is that of the whole animation. The parts
+/// that the image does not cover have the transparent colour, or else the first of the palette, like Pillow. `alpha`,
+/// if given, receives the transparency [height, width], empty if the image has none.
 /// invalid_argument: corrupt, truncated, or larger than kMaxImageSide and kMaxImagePixels.
 Result<RgbImage> decode_gif(std::string_view bytes, const std::string& name, std::vector<uint8_t>* alpha = nullptr);
 

@@ -18,7 +18,7 @@ Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
 /// Decodes the bytes of a file like read_image(); `name` is for messages.
 Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
 
-/// Read an image with the transparency that the file has.
+/// Reads an image together with its transparency. Errors: those of read_image().
 Result<AlphaImage> read_alpha_image(const std::string& path);
 Result<AlphaImage> decode_alpha_image(std::string_view bytes, const std::string& name);
 

@@ -9,8 +9,8 @@
 
 namespace redline {
 
-/// invalid_argument: no pixels, a side above kMaxImageSide, more than kMaxImagePixels, or more pixels than a file of
-/// `file_bytes` can hold at `max_pixels_per_byte`. `name` begins the message.
+/// Checks the size of an image. invalid_argument: no pixels, a side above kMaxImageSide, more than kMaxImagePixels, or
+/// more pixels than a file of `file_bytes` can hold at `max_pixels_per_byte`. `name` begins the message.
 Status check_image_size(const std::string& name, int64_t width, int64_t height, int64_t file_bytes,
                         int64_t max_pixels_per_byte);
 

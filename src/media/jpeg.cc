@@ -66,13 +66,13 @@ bool read_jpeg_header(JpegSession& s, std::string_view bytes) {
   return true;
 }
 
-// JPEG files have inks inverted, since Adobe's programs write them so: 0 is full coverage.
+// Converts a row of CMYK inks to RGB. JPEG files store inverted inks, like Adobe's programs: 0 is full coverage.
 void rgb_of_stored_inks(uint8_t* inks, size_t width, uint8_t* rgb) {
   for (size_t i = 0; i < 4 * width; ++i) inks[i] = static_cast<uint8_t>(255 - inks[i]);
   for (size_t x = 0; x < width; ++x) rgb_of_cmyk(inks + 4 * x, rgb + 3 * x);
 }
 
-// `inks`: a row of four channels, for images of inks; else nullptr.
+// Reads the rows of an image. `inks`: buffer for a row of four channels if the image is CMYK, else nullptr.
 bool read_jpeg_rows(JpegSession& s, uint8_t* rgb, uint8_t* inks) {
   if (setjmp(s.leave)) return false;
   s.jpeg.out_color_space = inks ? JCS_CMYK : JCS_RGB;

@@ -9,12 +9,12 @@ namespace {
 constexpr int kMaxCodeBits = 12;
 constexpr uint32_t kTableSize = 1u << kMaxCodeBits;
 
-/// Codes of a varying number of bits.
+/// Reads codes of a varying number of bits.
 class CodeReader {
  public:
   CodeReader(std::string_view bytes, bool is_high_bit_first) : bytes_(bytes), is_high_bit_first_(is_high_bit_first) {}
 
-  /// False: fewer than `width` bits are left.
+  /// Reads a code of `width` bits. Returns false if fewer bits are left.
   bool read(int width, uint32_t& code) {
     while (num_bits_ < width) {
       if (at_ == bytes_.size()) return false;
@@ -41,7 +41,7 @@ class CodeReader {
   int num_bits_ = 0;
 };
 
-/// The strings of the codes: each is an earlier one and a byte.
+/// The table of the codes' strings. Each string is that of an earlier code and one more byte.
 struct LzwTable {
   std::array<uint16_t, kTableSize> prefix = {}, length = {};
   std::array<uint8_t, kTableSize> last = {}, first = {};

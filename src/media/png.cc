@@ -103,7 +103,7 @@ bool read_png_rows(PngSession& session, uint8_t** rows, size_t row_bytes, bool k
   png_set_interlace_handling(session.png);
   png_read_update_info(session.png, session.info);
   if (png_get_rowbytes(session.png, session.info) != row_bytes)
-    png_error(session.png, "a row has not the expected channels");
+    png_error(session.png, "a row has an unexpected number of channels");
   png_read_image(session.png, rows);
   png_read_end(session.png, session.info);
   return true;
@@ -140,7 +140,7 @@ Result<std::string> encode_png(const RgbImage& image, const ImageText& text) {
     return invalid_argument("PNG: {} bytes for {} x {} pixels of RGB", image.rgb.size(), image.width, image.height);
   std::string bytes;
   PngSession session(true);
-  if (!session.info) return out_of_memory("PNG: libpng could not begin");
+  if (!session.info) return out_of_memory("PNG: libpng cannot allocate its state");
   session.output = &bytes;
   ImageText values;  // in UTF-8, as iTXt has to be
   for (const auto& [key, value] : text) values[key] = utf8_of(value);
@@ -173,7 +173,7 @@ Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, Ima
     return invalid_argument("{}: not a PNG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
   if (!chunks_fit(bytes)) return invalid_argument("{}: incomplete PNG: the file ends early", name);
   PngSession session(false);
-  if (!session.info) return out_of_memory("{}: libpng could not begin", name);
+  if (!session.info) return out_of_memory("{}: libpng cannot allocate its state", name);
   session.input = bytes;
   Header header;
   if (!read_png_header(session, header)) return invalid_argument("{}: not a readable PNG: {}", name, session.message);

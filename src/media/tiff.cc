@@ -40,7 +40,8 @@ struct TiffColors {
 struct TiffCompression {
   enum : uint32_t { kNone = 1, kLzw = 5, kDeflate = 8, kPackBits = 32773, kOldDeflate = 32946 };
 };
-// An end and a length for each 128 bytes, or 1032 bytes for each byte of Deflate.
+// Maximum bytes that one compressed byte decodes to. Deflate: 1032. PackBits: two bytes, a count and a value, give up
+// to 128.
 constexpr int64_t kMaxDeflateRatio = 1032, kMaxPackBitsRatio = 64;
 
 size_t decode_pack_bits(std::string_view packed, std::span<uint8_t> out) {
@@ -100,7 +101,7 @@ class TiffDecoder {
     return invalid_argument("{}: not a readable TIFF: {}", name_, fmt::format(text, std::forward<A>(args)...));
   }
 
-  /// Value `i` of an entry of type BYTE, SHORT or LONG; `otherwise` if there is none.
+  /// Returns value `i` of an entry of type BYTE, SHORT or LONG; `otherwise` if there is none.
   uint32_t value(TiffTag tag, uint32_t otherwise, size_t i = 0) const {
     const size_t entry = numbers_.entry(numbers_.first_directory(), static_cast<uint16_t>(tag));
     if (entry == 0) return otherwise;
@@ -110,7 +111,7 @@ class TiffDecoder {
     const size_t begin = uint64_t{count} * static_cast<size_t>(width) <= 4 ? entry + 8 : numbers_.number(entry + 8, 4);
     return numbers_.number(begin + i * static_cast<size_t>(width), width);
   }
-  /// The first `wanted` values of an entry; empty if it has fewer, or they do not lie within the file.
+  /// Returns the first `wanted` values of an entry; empty if it has fewer, or they do not lie within the file.
   std::vector<uint32_t> values(TiffTag tag, int64_t wanted) const {
     std::vector<uint32_t> all;
     const size_t entry = numbers_.entry(numbers_.first_directory(), static_cast<uint16_t>(tag));
@@ -185,13 +186,13 @@ class TiffDecoder {
     constexpr int64_t kMaxSmallTile = int64_t{1} << 20;
     if (part_width_ < 1 || part_height_ < 1 || part_width_ > 2 * kMaxImageSide || part_height_ > 2 * kMaxImageSide ||
         part_width_ * part_height_ > std::max(kMaxSmallTile, 2 * image_.width * image_.height))
-      return damaged("parts of {} x {} pixels", part_width_, part_height_);
+      return damaged("its tiles or strips have {} x {} pixels", part_width_, part_height_);
     const int64_t parts = planes_ * across() * down();
     begins_ = values(is_tiled ? TiffTag::kTileOffsets : TiffTag::kStripOffsets, parts);
     sizes_ = values(is_tiled ? TiffTag::kTileByteCounts : TiffTag::kStripByteCounts, parts);
     // Old programs leave out the length of a single strip without compression.
     if (sizes_.empty() && parts == 1 && compression_ == TiffCompression::kNone) sizes_ = {~0u};
-    if (begins_.empty() || sizes_.empty()) return damaged("it does not state where its {} parts are", parts);
+    if (begins_.empty() || sizes_.empty()) return damaged("it does not state where its {} tiles or strips are", parts);
     return {};
   }
   int64_t across() const { return (image_.width + part_width_ - 1) / part_width_; }
@@ -296,7 +297,7 @@ class TiffDecoder {
   uint32_t compression_ = TiffCompression::kNone, photometric_ = 0, predictor_ = 1;
   bool has_alpha_ = false, is_premultiplied_ = false;
   std::vector<uint32_t> color_map_;       ///< empty without a palette
-  std::vector<uint32_t> begins_, sizes_;  ///< of the strips or tiles, in bytes
+  std::vector<uint32_t> begins_, sizes_;  ///< offset and size of each strip or tile, in bytes
   std::vector<uint8_t> samples_;          ///< [height, width, num_samples]
 };
 

@@ -6,7 +6,7 @@
 
 namespace redline {
 
-/// Numbers of a TIFF structure; 0 beyond its end.
+/// Reads numbers of a TIFF structure. Bytes beyond its end count as 0.
 class TiffNumbers {
  public:
   explicit TiffNumbers(std::string_view tiff) : tiff_(tiff), big_(tiff.starts_with("MM")) {}
@@ -21,7 +21,7 @@ class TiffNumbers {
     return value;
   }
   size_t first_directory() const { return number(4, 4); }
-  /// Where the entry of `tag` is in a directory; 0: it has none.
+  /// Returns the offset of the entry of `tag` in a directory; 0 if there is none.
   size_t entry(size_t directory, uint16_t tag) const {
     const uint32_t entries = number(directory, 2);
     for (uint32_t i = 0; i < entries && directory + 2 + size_t{12} * i < tiff_.size(); ++i) {
@@ -30,7 +30,7 @@ class TiffNumbers {
     }
     return 0;
   }
-  /// The bytes of an entry of type ASCII or UNDEFINED.
+  /// Returns the bytes of an entry of type ASCII or UNDEFINED.
   std::string_view bytes(size_t entry) const {
     const size_t count = number(entry + 4, 4);
     const size_t at = count <= 4 ? entry + 8 : number(entry + 8, 4);

@@ -90,7 +90,7 @@ Result<std::string> encode_webp(const RgbImage& image, const ImageText& text) {
 
 namespace {
 
-/// The first image of an animation, on its canvas, which is transparent elsewhere.
+/// Decodes the first image of an animation and places it on the canvas, which is transparent elsewhere.
 Result<RgbImage> decode_first_frame(std::string_view bytes, const WebPBitstreamFeatures& canvas,
                                     const std::string& name, std::vector<uint8_t>* alpha) {
   constexpr size_t kFrameHead = 16;  // place and size in 24 bits each, duration, flags

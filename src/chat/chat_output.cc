@@ -12,7 +12,7 @@ std::string_view without_end_spaces(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
-/// Returns the size of the longest end of `text` with which `marker` begins.
+/// Returns the size of the longest suffix of `text` that is a prefix of `marker`.
 size_t held_back(std::string_view text, std::string_view marker) {
   for (size_t size = std::min(text.size(), marker.size() - 1); size > 0; --size)
     if (marker.starts_with(text.substr(text.size() - size))) return size;
@@ -104,7 +104,8 @@ void ChatOutputParser::run(bool is_all, std::vector<ChatDelta>& out) {
   }
 }
 
-/// White space at the end is held back: before a marker it is not part of the text.
+/// Appends a delta with `text`. White space at its end is held back, because before a marker it is not part of the
+/// text.
 void ChatOutputParser::emit(ChatDelta::Kind kind, std::string_view text, std::vector<ChatDelta>& out) {
   bool& has_text = kind == ChatDelta::Kind::kContent ? has_content_ : has_reasoning_;
   const bool strips =

@@ -20,7 +20,7 @@ struct ChatTemplate::Parts {
   jinja::Template main;
   std::optional<jinja::Template> tool_use;
   std::string_view argument_form;
-  ThinkingSwitch thinking;  ///< switch that the template has: it has an `off`, or only efforts
+  ThinkingSwitch thinking;  ///< the template's switch of the thinking: it has a value `off`, or only values for efforts
   bool writes_tools = false;
 };
 

@@ -67,7 +67,7 @@ ToolCallSyntax::Reading read_xml_calls(const ToolCallSyntax&, std::string_view, 
 ToolCallSyntax::Reading read_key_value_call(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
 /// <invoke name="name"><key>value</key></invoke>, nested, with `first` before each tag.
 ToolCallSyntax::Reading read_nested_xml(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
-/// [name(key=value, ..), ..] with Python's literals; Also a single name.call(..).
+/// [name(key=value, ..), ..] with Python's literals. Also a single name.call(..).
 ToolCallSyntax::Reading read_python_calls(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
 /// name{key:value,..} with `first` around strings.
 ToolCallSyntax::Reading read_gemma_call(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);

@@ -101,7 +101,7 @@ Status build(const Grammar& grammar, Grammar::Expr expression, Nfa& nfa, uint32_
   return internal("a regular language has no rules");
 }
 
-/// cuts[b]: some edge tells byte b from byte b - 1.
+/// Returns true at index b if an edge exists for only one of the bytes b and b - 1.
 std::array<bool, 257> cuts_of(const Nfa& nfa) {
   std::array<bool, 257> cuts = {};
   for (const auto& edges : nfa.edges)
@@ -109,7 +109,7 @@ std::array<bool, 257> cuts_of(const Nfa& nfa) {
   return cuts;
 }
 
-/// The class of each byte: bytes without a cut between them have one. Returns the number of classes.
+/// Sets the class of each byte; bytes without a cut between them share a class. Returns the number of classes.
 uint32_t number_classes(const std::array<bool, 257>& cuts, std::array<uint8_t, 256>& classes) {
   uint32_t last = 0;
   for (size_t b = 0; b < 256; ++b) {

@@ -26,8 +26,9 @@ Status check_constraint_size(std::string_view text, const ConstraintLimits& limi
 /// A compiled constraint. It is immutable and shared by all sequences that use it; a mutex guards its cache.
 class Constraint : public std::enable_shared_from_this<Constraint> {
  public:
-  /// Each of these compiles a constraint. Errors: invalid_argument with position and reason, or with the exceeded
-  /// limit; unsupported: a known construct that cannot be enforced; the message names it.
+  /// Each of these functions compiles a constraint. invalid_argument: the input is malformed or exceeds a limit; the
+  /// message has the position and the reason. unsupported: a known construct that cannot be enforced; the message
+  /// names it.
   static Result<std::shared_ptr<const Constraint>> from_grammar(std::string_view gbnf,
                                                                 std::shared_ptr<const TokenTrie> trie,
                                                                 const ConstraintLimits& limits = {});

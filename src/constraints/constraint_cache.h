@@ -158,7 +158,7 @@ class ConstraintCache {
   WordInterner stacks_, configs_;
   std::vector<uint8_t> flags_;
   std::vector<uint32_t> rows_of_, rows_, after_plain_;
-  std::vector<uint32_t> pops_;  ///< by stack: result of behind()
+  std::vector<uint32_t> pops_;  ///< behind() of each stack
   uint32_t start_ = 0;
   Status status_;
   uint64_t work_done_ = 0;  ///< work since take_status()

@@ -139,11 +139,11 @@ class Grammar {
   const Node& node(Expr expr) const { return nodes_[expr]; }
   size_t num_nodes() const { return nodes_.size(); }
   const std::vector<RuleInfo>& rules() const { return rules_; }
-  /// Returns the number of a text: the same for equal texts. With these numbers a front end describes a rule.
+  /// Returns the number of a text; equal texts have equal numbers. Front ends describe rules by lists of such numbers.
   uint32_t number_of(std::string text) {
     return numbers_.try_emplace(std::move(text), static_cast<uint32_t>(numbers_.size())).first->second;
   }
-  /// Rules by their description, for front ends that use a rule again where an equal one is needed.
+  /// Rules by their description. A front end uses an existing rule again when it needs one with the same description.
   std::map<std::vector<uint32_t>, Rule> described_rules;
 
   Rule root = 0;

@@ -127,7 +127,7 @@ class LarkParser {
       if (peek() != '\n') return;
     }
   }
-  /// Goes on to the next line if that line continues the alternatives. Within brackets, every line does.
+  /// Moves to the next line if that line continues the alternatives. Within brackets, every line does.
   void skip_to_alternative(int depth) {
     skip_spaces();
     if (peek() != '\n') return;
@@ -291,7 +291,7 @@ class LarkParser {
 
   // Expressions ------------------------------------------------------------------------------------------------------
 
-  /// Returns what may stand behind a terminal.
+  /// Returns an expression for the ignored terminals that may follow a terminal.
   Expr gap() { return g_.repeat(g_.call(ignored_), 0, Grammar::kUnbounded); }
   Expr terminal(Expr expr) { return in_terminal_ ? expr : g_.sequence({expr, gap()}); }
 

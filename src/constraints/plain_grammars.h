@@ -9,10 +9,12 @@
 
 namespace redline {
 
-/// The whole text matches the expression. Errors as RegexSyntax::parse() and RegexSyntax::whole().
+/// Returns the grammar of the texts that match the expression as a whole. Errors: those of RegexSyntax::parse() and
+/// RegexSyntax::whole().
 Result<Grammar> grammar_of_regex(std::string_view regex, CompileDeadline& deadline);
 
-/// One of the texts. invalid_argument: there are none, or they have more than ConstraintLimits::max_input_bytes.
+/// Returns the grammar that matches exactly these texts. invalid_argument: there are no texts, or they have more than
+/// ConstraintLimits::max_input_bytes.
 Result<Grammar> grammar_of_choices(std::span<const std::string> choices, const ConstraintLimits& limits,
                                    CompileDeadline& deadline);
 

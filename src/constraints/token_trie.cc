@@ -32,7 +32,7 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, TokenId>> texts) {
 
 namespace {
 
-// Returns the number of characters, or 0 if the text is not plain.
+// Returns the number of characters of a plain text (TokenTrie), or 0 if the text is not plain.
 size_t plain_chars(std::string_view text) {
   size_t chars = 0;
   for (size_t pos = 0; pos < text.size(); ++chars) {

@@ -85,7 +85,7 @@ class BpeModel : public TokenModel {
   // Texts in merges that are not in the vocabulary; their ids start at vocabulary_.size().
   std::vector<std::string> extra_;
   PieceIndex extra_index_;
-  std::array<int32_t, 0x200> small_char_ids_;  ///< by code point: the byte alphabet lies below U+0200
+  std::array<int32_t, 0x200> small_char_ids_;  ///< ids of the characters below U+0200, which include the byte alphabet
   std::array<TokenId, 256> byte_ids_;
 };
 
@@ -118,7 +118,7 @@ class SpmModel : public TokenModel {
   const Vocabulary& vocabulary_;
   Options options_;
   PieceIndex mergeable_;         ///< pieces that plain text can become
-  std::vector<uint32_t> ranks_;  ///< by id; equal scores have equal ranks
+  std::vector<uint32_t> ranks_;  ///< rank of each token by its score; equal scores have equal ranks
   size_t max_bytes_ = 0;
   PrefixMatcher user_defined_;
   std::array<TokenId, 256> byte_ids_;

@@ -19,7 +19,7 @@ struct GgufVocab {
   std::vector<std::string> tokens;
   std::vector<float> scores;
   std::vector<int32_t> token_types;  ///< ggml: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
-  std::vector<std::string> merges;   ///< "a b"
+  std::vector<std::string> merges;   ///< pairs of pieces in order of rank, such as "a b"
   int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1, pad = -1, cls = -1, sep = -1;
   std::optional<bool> add_bos, add_eos, add_sep, add_space_prefix, remove_extra_whitespaces;
   std::optional<bool> lowercase, strip_accents;  ///< settings of "bert"

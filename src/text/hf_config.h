@@ -24,7 +24,7 @@ Result<HfConfig> read_hf_config(std::string_view tokenizer_config_json);
 /// Adds eos_token_id of generation_config.json, a number or a list, to `config`.
 Status read_generation_config(std::string_view json, HfConfig& config);
 
-/// Reads those of these files that `folder` has.
+/// Reads tokenizer_config.json, generation_config.json and special_tokens_map.json of a folder; any may be missing.
 Result<HfConfig> read_hf_configs(const std::string& folder);
 
 /// Adds the pad_token of special_tokens_map.json unless tokenizer_config.json has one.

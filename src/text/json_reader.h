@@ -25,8 +25,8 @@ const Json* member(const Json& object, const char* key);
 std::string string_or(const Json& object, const char* key, std::string_view otherwise);
 std::optional<bool> optional_bool(const Json& object, const char* key);
 std::optional<int64_t> optional_int(const Json& object, const char* key);
-/// Returns the value for messages, truncated after 100 bytes. Of nested lists only the kind is shown: dump() recurses
-/// into them, and untrusted files may nest them without limit.
+/// Returns the value for messages, truncated after 100 bytes. Nested arrays and objects are shown only as "a nested
+/// array": dump() recurses into them, and untrusted files may nest them without limit.
 std::string spell(const Json& value);
 
 }  // namespace redline

@@ -16,7 +16,7 @@ uint64_t mix(uint64_t x) {  // the finalizer of SplitMix64
 
 }  // namespace
 
-// The hash takes eight bytes at a time. Pieces are short, so the tail matters more than the loop.
+// Hashes a piece, eight bytes at a time. Pieces are short, so the time of the tail matters more than that of the loop.
 uint64_t PieceIndex::hash(std::string_view piece) {
   const char* at = piece.data();
   size_t left = piece.size();

@@ -51,8 +51,8 @@ class PieceIndex {
 };
 
 struct Vocabulary {
-  std::vector<std::string> pieces;  ///< by id; "" for gaps in the file's ids
-  std::vector<TokenType> types;     ///< by id
+  std::vector<std::string> pieces;  ///< piece of each id; "" for gaps in the file's ids
+  std::vector<TokenType> types;     ///< type of each id
   PieceIndex index;                 ///< all non-empty pieces
 
   int64_t size() const { return static_cast<int64_t>(pieces.size()); }

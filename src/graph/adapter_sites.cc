@@ -7,7 +7,8 @@
 namespace redline {
 namespace {
 
-/// Sizes are polynomials with positive factors.
+/// Returns true if a size contains a symbol. Sizes are polynomials with positive factors, so they grow with each
+/// symbol.
 bool depends_on(const Dim& dim, Symbol symbol) {
   SymbolValues ones;
   for (int64_t& value : ones.value) value = 1;
@@ -22,7 +23,7 @@ Symbol unit_of(const Dim& rows) {
   return Symbol::kTokens;
 }
 
-/// Makes the next site of `op`, of which the caller sets what depends on the kind of op.
+/// Makes the site of `op` with index `index`. The caller sets the members that depend on the kind of op.
 std::shared_ptr<AdapterSite> new_site(const Graph& graph, const Op& op, const ValueInfo& weight, size_t index,
                                       int64_t max_rank) {
   auto site = std::make_shared<AdapterSite>();

@@ -52,7 +52,7 @@ struct AdapterFactors {
 
 /// An adapter for the sites of one model. `storage` keeps the memory of the factors alive.
 struct Adapter {
-  std::vector<AdapterFactors> factors;  ///< by AdapterSite::index
+  std::vector<AdapterFactors> factors;  ///< factors at each site; the index is AdapterSite::index
   uint64_t identity = 0;                ///< a hash of the factors; 0: unknown
   std::shared_ptr<const void> storage;
 };

@@ -8,7 +8,8 @@
 namespace redline {
 namespace {
 
-// A layer has a convolution and a scan with rows in order: stages of two layers run at once.
+// Number of later waves whose stages may run at the same time as those of a wave. Each stage with rows in order begins
+// a wave. A recurrent layer has two such stages, a convolution and a scan, so stages of two layers may run at once.
 constexpr int kWavesAtOnce = 2;
 
 // A stage may write its output `born` over `value` if each tile reads only the elements that it writes.
@@ -20,13 +21,13 @@ bool may_overwrite(const StagePlan& stage, ValueId value, ValueId born) {
 
 bool meet(int a_first, int a_last, int b_first, int b_last) { return a_first <= b_last && b_first <= a_last; }
 
-/// The stages over which a value lives: inputs from -1, outputs to the number of stages.
+/// The first and last stage over which a value lives. An input lives from -1 on, an output to the number of stages.
 struct LiveRange {
   static constexpr int kNone = -2;
   int first = kNone, last = kNone;
 };
 
-/// Inputs and outputs that lie outside the arena.
+/// Returns true at index v if value v is an input or output that lies outside the arena.
 std::vector<bool> external_values(const Graph& graph) {
   std::vector<bool> external(graph.values.size(), false);
   for (const std::vector<ValueId>* ids : {&graph.inputs, &graph.outputs})
@@ -59,7 +60,7 @@ int64_t value_bytes(const ValueInfo& info, const SymbolValues& bounds) {
   return num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes;
 }
 
-/// A block for each value that lives, in order of value id, without its offset.
+/// Returns a block, still without offset, for each value that lives, in order of value id.
 std::vector<ArenaBlock> make_slots(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds,
                                    int64_t alignment) {
   const std::vector<bool> external = external_values(graph);
@@ -78,7 +79,7 @@ std::vector<ArenaBlock> make_slots(const Graph& graph, std::span<const StagePlan
   return blocks;
 }
 
-/// Values that share memory intentionally (in-place chains) move as one block.
+/// A piece of memory that gets one offset: a value, or a chain of values that are computed in place of each other.
 struct Block {
   int64_t bytes = 0, offset = -1;
   int first = 0, last = 0;
@@ -89,8 +90,8 @@ struct Blocks {
   std::vector<size_t> of_block;
 };
 
-/// The block that the value of `block` is written over, or nullptr. Producers come before consumers in order of value
-/// id.
+/// Returns the block whose value is overwritten by the value of `block`, or nullptr. `before`: the blocks of values
+/// with smaller ids, which include all inputs of the stage that writes the value.
 const ArenaBlock* slot_under(std::span<const ArenaBlock> before, const ArenaBlock& block,
                              std::span<const StagePlan> stages) {
   if (block.first_stage < 0 || block.first_stage >= static_cast<int>(stages.size())) return nullptr;
@@ -102,7 +103,8 @@ const ArenaBlock* slot_under(std::span<const ArenaBlock> before, const ArenaBloc
   return dies && under->bytes == block.bytes ? &*under : nullptr;
 }
 
-/// The last stage during which other waves may still use what dies in stage `last`.
+/// Returns the last stage that may run at the same time as stage `last`, because the waves overlap. Memory that is last
+/// used in stage `last` is free after it.
 int last_of_waves(std::span<const int> waves, int last) {
   if (last < 0 || last >= static_cast<int>(waves.size()) || waves[static_cast<size_t>(last)] < 0) return last;
   const int wave = waves[static_cast<size_t>(last)];

@@ -50,8 +50,9 @@ bool columns_meet(const TaskGrid& p, int p_col, const TaskGrid& c, int c_col) {
   return begin(p, p_col) < begin(c, c_col + 1) && begin(c, c_col) < begin(p, p_col + 1);
 }
 
-// No groups if some consumer tile needs no tile, or some producer tile is needed by none: a stage that c waits for must
-// be complete when c is.
+// Returns the groups of tiles that depend on each other. There are no groups if a consumer tile needs no producer tile,
+// or a producer tile is needed by no consumer tile: reduce() relies on a stage being complete when all stages that wait
+// for it are.
 TileGroups group_tiles(const TaskGrid& p, const TaskGrid& c, Reads reads) {
   if (reads == Reads::kAll) return {};
   UnionFind tiles(p.num_tasks());
@@ -111,10 +112,11 @@ class EventPlanner {
     }
     return {};
   }
-  /// In the order of the graph.
+  /// Assigns tasks to the workers' lists in the order of the graph.
   void deal();
-  /// By waves[stage] plus the number of a task's chunk of rows, of chunks[stage], within the order that events require.
-  /// internal: the events of some tasks wait for each other.
+  /// Assigns tasks to the workers' lists in the order of waves[stage] + the index of the task's chunk of rows, as far
+  /// as the events allow this order. chunks[stage] is the stage's number of chunks. internal: the events of some tasks
+  /// wait for each other.
   Status deal_waves(std::span<const int> waves, std::span<const int> chunks);
 
  private:
@@ -147,11 +149,11 @@ class EventPlanner {
   std::map<ValueId, const ArenaBlock*> block_of_;
   std::map<ValueId, std::vector<size_t>> readers_;
   std::vector<StageSet> complete_;
-  /// For a stage, the earlier ones of which some rows are complete once those rows of it are.
+  /// [stages] For each stage, the earlier stages that have completed a range of rows once this stage has completed it.
   std::vector<StageSet> rows_complete_;
   std::vector<std::vector<std::vector<Wait>>> waits_;         // [stage][task]
   std::vector<std::vector<std::vector<uint32_t>>> notifies_;  // [stage][task]
-  std::vector<int64_t> stage_event_;                          // of the whole stage; -1: none yet
+  std::vector<int64_t> stage_event_;                          // event of the whole stage; -1: none yet
 };
 
 // Adds the needs of stage c that come from reading values.
@@ -185,8 +187,8 @@ void EventPlanner::add_memory(size_t c, Needs& needs) const {
   }
 }
 
-// The values that `born`, the output of stage c, is written over in place: the one below it, what that was written over
-// in place, and so on.
+// Returns the values that `born`, the output of stage c, overwrites in place: the input that it overwrites, the value
+// that this input has overwritten in place, and so on.
 std::vector<ValueId> EventPlanner::values_under(size_t c, const ArenaBlock& born) const {
   std::vector<ValueId> values;
   const auto under = [&](size_t stage, ValueId value) {
@@ -211,9 +213,12 @@ Reads EventPlanner::rows_read(size_t reader, ValueId value) const {
   return reads_all_rows(all) ? Reads::kAll : Reads::kRows;
 }
 
-// Drops what follows from another dependency of the stage that is waited for as a whole, or, of the same rows, from one
-// whose rows are waited for as a whole. Latest first, because only a later stage can imply an earlier one. Pairs of
-// dependencies are not considered, since their number grows with the layers.
+// Returns the dependencies of stage c without those that another one implies:
+// 1. Stage c waits for another whole stage, which is complete only after the stage of the dependency.
+// 2. Each task of stage c waits for all columns of its rows of another stage, which are complete only after the same
+//    rows of the stage of the dependency.
+// Later stages are examined first, because only a later stage can imply an earlier one. Implications of two
+// dependencies together are not considered, because the number of pairs grows with the layers.
 std::vector<EventPlanner::Dependency> EventPlanner::reduce(size_t c, const Needs& needs) {
   std::vector<Dependency> kept;
   StageSet implied(stages_.size()), rows_implied(stages_.size());
@@ -237,7 +242,7 @@ std::vector<EventPlanner::Dependency> EventPlanner::reduce(size_t c, const Needs
   return kept;
 }
 
-// One event for all tasks of stage p, shared by all waiting stages.
+// Makes all tasks of stage c wait for all tasks of stage p. The event of stage p is shared by all waiting stages.
 void EventPlanner::emit_whole(size_t c, size_t p) {
   if (stage_event_[p] < 0) {
     stage_event_[p] = new_event(stages_[p].name);
@@ -247,7 +252,7 @@ void EventPlanner::emit_whole(size_t c, size_t p) {
     list.push_back({static_cast<uint32_t>(stage_event_[p]), static_cast<uint32_t>(grid(p).num_tasks())});
 }
 
-// Each task of the stage after the one of the same columns and the rows before.
+// Makes each task of stage c wait for the task of the same columns and the preceding rows.
 void EventPlanner::emit_order(size_t c) {
   const int tiles = grid(c).col_tiles();
   for (int t = tiles; t < grid(c).num_tasks(); ++t) {
@@ -274,8 +279,8 @@ void EventPlanner::emit(size_t c, const Dependency& dependency) {
     waits_[c][t].push_back(wait[static_cast<size_t>(groups.of_consumer[t])]);
 }
 
-// Tasks to workers: the same share of every stage's tasks, or of those of each chunk of its rows, in order, so that
-// consecutive stages put nearly the same columns on one worker.
+// Appends task t of stage s to a worker's list. Each worker gets the same share of every stage's tasks, or of the tasks
+// of each chunk of its rows, in order. Consecutive stages then have nearly the same columns on one worker.
 void EventPlanner::deal(size_t s, int t, int chunks) {
   const int each = grid(s).num_tasks() / chunks;
   const std::vector<Wait>& waits = waits_[s][static_cast<size_t>(t)];
@@ -342,7 +347,7 @@ Status EventPlanner::deal_waves(std::span<const int> waves, std::span<const int>
   return {};
 }
 
-// The parts of the rows of each chunk of a stage that has `parts` without chunks.
+// Returns the number of row parts in each chunk of a stage that has `parts` row parts without chunks.
 int parts_of_chunk(int parts, int64_t chunk_rows) {
   return std::clamp(static_cast<int>(chunk_rows / kWaveGrain), 1, parts);
 }

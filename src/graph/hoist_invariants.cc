@@ -17,7 +17,7 @@ bool is_costly(const Op& op) {
   return op.def == &kLayerNorm || op.def == &kRmsNorm || op.def == &kGroupNorm || op.def == &kTimestepEmbedding;
 }
 
-/// The graphs concatenated. A value is identified by the first graph that has it.
+/// The concatenation of the graphs. A value of several graphs is identified by the first graph that has it.
 class Joined {
  public:
   explicit Joined(std::span<Graph* const> graphs) : graphs_(graphs) {
@@ -91,7 +91,7 @@ class Choice {
     while (leave_cheap()) {}
   }
 
-  /// Values produced by hoisted ops.
+  /// Returns true at the index of each value that a hoisted op produces.
   std::vector<bool> gone() const {
     std::vector<bool> result(joined_.values.size());
     for (size_t i = 0; i < joined_.ops.size(); ++i)
@@ -99,7 +99,7 @@ class Choice {
         for (size_t v : joined_.places(i, joined_.op(i).outputs)) result[v] = true;
     return result;
   }
-  /// Hoisted values that must be stored: those read by a remaining op or by the caller.
+  /// Returns true at the index of each hoisted value that must be stored because a remaining op or the caller reads it.
   std::vector<bool> kept(const std::vector<bool>& gone) const {
     std::vector<bool> result(joined_.values.size());
     for (size_t i = 0; i < joined_.ops.size(); ++i)
@@ -155,7 +155,7 @@ class Choice {
   std::vector<bool> is_constant, is_output, goes;
 
  private:
-  std::vector<bool> worth_;  ///< a costly op contributes to it
+  std::vector<bool> worth_;  ///< true for each value to which a costly op contributes
 };
 
 /// Removes values that no op refers to and inputs that no op reads.
@@ -182,7 +182,7 @@ void drop_unused(Graph& graph) {
   renumber(graph.outputs);
 }
 
-/// The hoisted ops as a graph. Matrices that several of them share by name appear once.
+/// Returns the hoisted ops as a graph. A matrix that several ops name appears once.
 Graph extract(const Joined& joined, const Choice& choice, const std::vector<std::string>& kept_names,
               const std::string& name) {
   Graph once;

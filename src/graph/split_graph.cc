@@ -6,8 +6,8 @@
 namespace redline {
 namespace {
 
-/// Ops [begin, end), and the values that they use, in their order, besides those for which `ids` is 0 already. `ids`:
-/// the new number of each, -1: not used.
+/// Returns a graph of the ops [begin, end). Its values, in their order, are those that the ops use and those whose
+/// entry in `ids` is 0 before the call. Sets `ids` to the new id of each value; -1: the part does not use the value.
 Graph ops_of(const Graph& graph, size_t begin, size_t end, std::vector<ValueId>& ids) {
   Graph part;
   part.name = graph.name;

@@ -18,7 +18,7 @@ class Timeline {
 
   static constexpr uint32_t kAllTiles = UINT32_MAX;
   struct Record {
-    uint32_t program;       ///< from add_program()
+    uint32_t program;       ///< the program's number, returned by add_program()
     uint32_t stage, index;  ///< index kAllTiles: the whole stage
     int64_t step;
     int64_t wait_ns, begin_ns, end_ns;  ///< start of the wait, start and end of the task; steady clock

@@ -80,7 +80,7 @@ extern const OpDef kAttention;
 struct AttentionShape {
   int64_t window = 0;  ///< window and name of the state group
   std::string group;
-  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  ///< of the first op
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  ///< sizes of the first op
   bool is_causal = true;                                  ///< all ops are causal
   /// True if in all ops the scores of earlier positions do not depend on the row's own position: rows of several
   /// sequences may then share the reading of common pages.

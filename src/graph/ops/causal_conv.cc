@@ -17,7 +17,7 @@ Value causal_conv(GraphBuilder& g, Value x, Value weight, Value bias, Value stat
   const int64_t channels = xi.shape[1].constant();
   if (g.info(weight).shape != Shape{Dim(attrs.taps), Dim(channels)} ||
       (bias.valid() && g.info(bias).shape != Shape{Dim(channels)}))
-    return g.fail(invalid_argument("causal_conv: weight {} and bias {} for {} taps of {} channels",
+    return g.fail(invalid_argument("causal_conv: weight {} and bias {} do not fit {} taps of {} channels",
                                    to_string(g.info(weight).shape),
                                    bias.valid() ? to_string(g.info(bias).shape) : "none", attrs.taps, channels));
   if (s.kind != ValueKind::kState || s.state.kind != StateKind::kRecurrent ||

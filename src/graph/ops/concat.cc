@@ -6,7 +6,6 @@
 namespace redline {
 namespace {
 
-/// Items of y are the rows [skip[k], skip[k] + rows[k]) of the same items of input k, concatenated in input order.
 bool is_matrix(const ValueInfo& v) { return v.dtype == DType::kF32 && v.shape.size() == 2 && v.shape[1].is_constant(); }
 
 }  // namespace

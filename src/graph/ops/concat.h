@@ -20,7 +20,8 @@ Value slice_rows(GraphBuilder& g, Value x, const Dim& batch, const Dim& item_row
 
 /// y[r] = [a[r], b[r]]; can be stored in the layouts that linear ops read.
 Value concat_cols(GraphBuilder& g, Value a, Value b);
-/// Attributes of concat_rows and slice_rows.
+/// Attributes of concat_rows and slice_rows. Item i of y is the concatenation, in input order, of rows [skip[k],
+/// skip[k] + rows[k]) of item i of each input k.
 struct RowsOpAttrs {
   std::vector<Dim> rows, item_rows, skip;  ///< [inputs]
 };

@@ -10,10 +10,10 @@ namespace {
 
 using std::array;
 
-/// Returns what makes an axis unusable, or "".
+/// Returns the reason why an axis is invalid; "" if it is valid.
 std::string wrong_axis(const ConvAxis& a, const ConvolutionAttrs& attrs) {
   if (a.kernel < 1 || a.stride < 1 || a.dilation < 1 || a.pad_before < 0 || a.pad_after < 0)
-    return fmt::format("kernel {}, stride {}, dilation {}, padding {} and {} make no convolution", a.kernel, a.stride,
+    return fmt::format("kernel {}, stride {}, dilation {}, padding {} and {} are not valid sizes", a.kernel, a.stride,
                        a.dilation, a.pad_before, a.pad_after);
   if (attrs.upsample && (a.stride != 1 || attrs.is_transposed))
     return fmt::format("an upsampled input cannot have stride {}{}", a.stride,
@@ -64,11 +64,12 @@ Status check_leading(const ValueInfo& s, const ConvolutionAttrs& attrs) {
         "upsampled; it is padded by {} and {}",
         std::max<int64_t>(0, a.reach() + 1 - a.stride), a.reach(), a.pad_before, a.pad_after);
   if (a.padding != ConvPadding::kZeros && a.padding != ConvPadding::kReplicate)
-    return invalid_argument("convolution: a sequence in chunks begins with zeros or with its first position repeated");
+    return invalid_argument(
+        "convolution: the padding of a sequence in chunks begins with zeros or with its first position repeated");
   return {};
 }
 
-/// Sets the sizes of the output that are not given, and checks those that are.
+/// Sets the sizes of the output if the caller gives none, else checks them.
 Status set_sizes(const ConvolutionAttrs& attrs, const std::vector<Dim>& in, std::vector<Dim>& out) {
   const bool are_given = !out.empty();
   if (are_given && out.size() != in.size())
@@ -239,7 +240,8 @@ int64_t places_of(const ConvolutionGeometry& s, size_t first) {
   return places;
 }
 
-/// The input that the reference reads: x, after the norm if there is one, with the positions before a chunk.
+/// The input that the reference reads: x, normalized if the op has a norm, preceded by the stored positions before the
+/// chunk.
 class ReferenceInput {
  public:
   ReferenceInput(const ReferenceContext& c, const ConvolutionOpAttrs& a, const ConvolutionGeometry& s,
@@ -299,7 +301,7 @@ class ReferenceInput {
   size_t leading_;
 };
 
-/// Calls body(tap, position in it) for each tap of the kernel, in the order of the weight.
+/// Calls body(tap, its position in the kernel) for each tap, in the order of the weight.
 template <class Body>
 void for_taps(const array<ConvAxis, kConvMaxAxes>& axes, const Body& body) {
   int64_t tap = 0;
@@ -364,7 +366,7 @@ Status convolution_reference(ReferenceContext& c) {
   for (int64_t row = 0; row < c.out().rows(); ++row) {
     const int64_t item = row / s.pixels();
     const auto pixel = position_of(row % s.pixels(), s.out);
-    /// The products of one filter [in, taps] with the channels from `first` on.
+    /// Returns the product of one filter [in, taps] with the channels from `first` on.
     const auto product_with = [&](const auto* filter, int64_t first) {
       double sum = 0;
       for_taps(axes, [&](int64_t tap, const array<int64_t, kConvMaxAxes>& of) {
@@ -404,7 +406,7 @@ Status convolution_reference(ReferenceContext& c) {
   return {};
 }
 
-/// "3x3", or "1x3x3" of an attribute of each axis.
+/// Returns an attribute of all axes as text, such as "3x3" or "1x3x3".
 template <class Get>
 std::string by_axis(const ConvolutionAttrs& a, const Get& get) {
   std::string text;
@@ -436,7 +438,7 @@ std::string describe_convolution(const std::any& any) {
                      a.has_residual ? "+residual" : "", a.adapters ? "+adapters" : "");
 }
 
-// A transposed convolution multiplies each input by the whole kernel, others each output.
+// Counts one product with the whole kernel for each input of a transposed convolution, or for each output of another.
 Dim convolution_flops(const Graph& graph, const Op& op) {
   const auto& a = std::any_cast<const ConvolutionOpAttrs&>(op.attrs);
   const ValueId rows_of = a.is_transposed ? op.inputs[0] : op.outputs[0];

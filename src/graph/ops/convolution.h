@@ -21,10 +21,11 @@ struct FeatureGrid {
 /// One axis of a convolution.
 struct ConvAxis {
   int64_t kernel = 1, stride = 1, dilation = 1;
-  /// Padding. Of a transposed convolution: outputs cut off at both ends, as `padding` of PyTorch's ConvTranspose.
+  /// Padding of the input. For a transposed convolution the number of outputs that are cut off at both ends, like
+  /// `padding` of PyTorch's ConvTranspose.
   int64_t pad_before = 0, pad_after = 0;
   ConvPadding padding = ConvPadding::kZeros;
-  int64_t output_padding = 0;  ///< of a transposed convolution: outputs more at the end; less than the stride
+  int64_t output_padding = 0;  ///< for transposed convolutions: additional outputs at the end, less than the stride
 
   /// Number of positions between the first and the last tap.
   int64_t reach() const { return dilation * (kernel - 1); }
@@ -37,7 +38,7 @@ ConvAxis causal_axis(int64_t kernel, int64_t stride = 1, int64_t dilation = 1,
                      ConvPadding padding = ConvPadding::kZeros);
 
 struct ConvolutionAttrs {
-  std::vector<ConvAxis> axes;  ///< of the same number as FeatureGrid::sizes
+  std::vector<ConvAxis> axes;  ///< one for each of FeatureGrid::sizes
   int64_t groups = 1;          ///< divides input and output channels; group g reads and writes the g-th part of them
   bool is_transposed = false;
   /// First resizes all axes to the output's sizes by nearest neighbour. The stride is 1, and the padding of an axis is
@@ -49,8 +50,8 @@ struct ConvolutionAttrs {
 ///   convolution   floor((in + pad_before + pad_after - dilation (kernel - 1) - 1) / stride) + 1
 ///   transposed    (in - 1) stride - pad_before - pad_after + dilation (kernel - 1) + 1 + output_padding
 int64_t convolved_size(const ConvAxis& axis, bool is_transposed, int64_t in);
-/// Returns the same of a symbolic size; nullopt if it is no polynomial (a symbol divided by a stride). It holds where
-/// it is not negative: the caller bounds its inputs from below, since a polynomial cannot end at 0.
+/// Returns the same for a symbolic size; nullopt if the result is no polynomial (a symbol divided by a stride). A
+/// polynomial cannot stop at 0, so the result is valid only for inputs that make it 0 or more.
 std::optional<Dim> convolved_size(const ConvAxis& axis, bool is_transposed, const Dim& in);
 
 /// Optional inputs of a convolution.
@@ -74,9 +75,9 @@ struct ConvolutionInputs {
 ///
 /// Chunks. With a `leading` state item i of the batch is sequence i of the step, and the state holds the positions of
 /// the first axis before the chunk. A sequence begins (SequenceRows::first_position is 0) with the padding of the axis,
-/// kZeros or kReplicate. The first axis has no padding after, and before at least dilation (kernel - 1) + 1 - stride,
-/// at most dilation (kernel - 1). Chunks but the last are multiples of its stride, and the other axes keep their
-/// sizes. The state has room for the largest of them. Chunks then have the bits of the whole sequence.
+/// kZeros or kReplicate. The first axis has pad_after 0 and pad_before from dilation (kernel - 1) + 1 - stride to
+/// dilation (kernel - 1). All chunks except the last are multiples of its stride, and the other axes have the same
+/// sizes in all chunks. The state has room for the largest sizes. The results then have the bits of the whole sequence.
 ///
 /// A kernel of 1 without stride and padding is `linear`. The weight is packed as [out_channels, taps * channels]; back
 /// ends multiply patches with the kernels and activation layouts of `linear`, or compute regions directly
@@ -118,7 +119,8 @@ struct ConvolutionInputIndex {
 
 inline constexpr int kConvMaxAxes = 3;
 
-/// Sizes of a convolution in one step, of three axes: those that it lacks come first and have size 1.
+/// Sizes of a convolution in one step, always with three axes. If the convolution has fewer, the missing ones come
+/// first and have size 1.
 struct ConvolutionGeometry {
   int64_t batch = 0;
   std::array<int64_t, kConvMaxAxes> in = {1, 1, 1}, out = {1, 1, 1};
@@ -127,7 +129,7 @@ struct ConvolutionGeometry {
   int64_t pixels() const { return out[0] * out[1] * out[2]; }
   int64_t in_pixels() const { return in[0] * in[1] * in[2]; }
 };
-/// Returns the three axes of ConvolutionGeometry; those that the convolution lacks have a kernel of 1.
+/// Returns the three axes of ConvolutionGeometry; axes that the convolution lacks have a kernel of 1.
 std::array<ConvAxis, kConvMaxAxes> three_axes(const ConvolutionAttrs& attrs);
 
 /// A convolution with two axes of equal kernel, stride and padding with zeros, without groups, dilation, transposition

@@ -9,7 +9,8 @@
 namespace redline {
 namespace {
 
-/// Checks the matrices of one kind and appends them to `inputs`. The number of their rows, or nothing after an error.
+/// Checks the matrices of one kind and appends them to `inputs`. Returns the number of their rows; nullopt after an
+/// error.
 std::optional<int64_t> add_matrices(GraphBuilder& g, const char* op, const ExpertMatrices& m, int64_t in_features,
                                     std::vector<Value>& inputs) {
   const auto refuse = [&](Status status) {
@@ -39,14 +40,15 @@ std::optional<int64_t> add_matrices(GraphBuilder& g, const char* op, const Exper
   return features;
 }
 
-/// Checks x and the routing; false after an error.
+/// Checks x and the routing. Returns false after an error.
 bool check_rows(GraphBuilder& g, const char* op, Value x, const Routing& r, size_t experts) {
   if (!x.valid() || !r.order.valid() || experts == 0) return false;
   if (g.info(x).dtype == DType::kF32 && g.info(x).shape.size() == 2 &&
       g.info(r.offsets).shape[0] == Dim(static_cast<int64_t>(experts) + 1))
     return true;
-  g.fail(invalid_argument("{}: x is {}, and there are {} experts with {} offsets", op, to_string(g.info(x).shape),
-                          experts, to_string(g.info(r.offsets).shape)));
+  g.fail(invalid_argument(
+      "{}: x is {}, expected an f32 matrix, and {} experts have {} offsets, expected one more than experts", op,
+      to_string(g.info(x).shape), experts, to_string(g.info(r.offsets).shape)));
   return false;
 }
 
@@ -83,8 +85,8 @@ Value expert_gated_linear(GraphBuilder& g, Value x, const Routing& routing, cons
 
 Value expert_linear(GraphBuilder& g, Value x, const Routing& routing, const ExpertMatrices& matrices) {
   if (x.valid() && routing.order.valid() && !(g.info(x).shape[0] == g.info(routing.order).shape[0]))
-    return g.fail(invalid_argument("expert_linear: x is {}, there are {} pairs", to_string(g.info(x).shape),
-                                   g.info(routing.order).shape[0].to_string()));
+    return g.fail(invalid_argument("expert_linear: x is {}, expected {} rows, one for each pair of token and expert",
+                                   to_string(g.info(x).shape), g.info(routing.order).shape[0].to_string()));
   return add_op(g, kExpertLinear, x, routing, {&matrices, 1}, {});
 }
 
@@ -92,9 +94,10 @@ Value expert_sum(GraphBuilder& g, Value x, Value weights, Value shared, Value ga
   if (!x.valid() || !weights.valid()) return {};
   const Shape &xs = g.info(x).shape, &ws = g.info(weights).shape;
   if (xs.size() != 2 || ws.size() != 2 || !(xs[0] == ws[0] * ws[1]))
-    return g.fail(invalid_argument("expert_sum: x is {}, weights are {}", to_string(xs), to_string(ws)));
+    return g.fail(invalid_argument("expert_sum: x is {}, expected a row for each element of the weights {}",
+                                   to_string(xs), to_string(ws)));
   const Shape out = {ws[0], xs[1]};
-  if (gate.valid() && !shared.valid()) return g.fail(invalid_argument("expert_sum: a gate without a shared expert"));
+  if (gate.valid() && !shared.valid()) return g.fail(invalid_argument("expert_sum: a gate needs a shared expert"));
   if (shared.valid() && g.info(shared).shape != out)
     return g.fail(invalid_argument("expert_sum: the shared expert is {}, expected {}", to_string(g.info(shared).shape),
                                    to_string(out)));
@@ -109,7 +112,7 @@ Value expert_sum(GraphBuilder& g, Value x, Value weights, Value shared, Value ga
 
 namespace {
 
-/// y[n] = weight x + bias.
+/// Computes y = weight x + bias.
 void multiply(const HostTensor& weight, const double* bias, const double* x, double* y) {
   for (int64_t n = 0; n < weight.rows(); ++n) {
     double sum = bias ? bias[n] : 0;

@@ -10,12 +10,12 @@ Value gated_norm(GraphBuilder& g, Value x, Value gate, Value weight, GatedNormAt
   if (!x.valid() || !gate.valid() || !weight.valid()) return {};
   const Shape &xs = g.info(x).shape, &ws = g.info(weight).shape;
   if (xs.size() != 2 || !xs[1].is_constant() || g.info(gate).shape != xs)
-    return g.fail(
-        invalid_argument("gated_norm: x {} and gate {} must be alike", to_string(xs), to_string(g.info(gate).shape)));
+    return g.fail(invalid_argument("gated_norm: x {} and gate {} must have one shape", to_string(xs),
+                                   to_string(g.info(gate).shape)));
   if (ws.size() != 1 || attrs.group < 1 || ws[0].constant() % attrs.group != 0 ||
       xs[1].constant() % ws[0].constant() != 0)
-    return g.fail(
-        invalid_argument("gated_norm: weight {} for x {} in groups of {}", to_string(ws), to_string(xs), attrs.group));
+    return g.fail(invalid_argument("gated_norm: weight {} does not fit x {} in groups of {}", to_string(ws),
+                                   to_string(xs), attrs.group));
   return g.add(kGatedNorm, {x, gate, weight}, DType::kF32, xs, attrs);
 }
 
@@ -23,8 +23,8 @@ Value sigmoid_mul(GraphBuilder& g, Value x, Value gate) {
   if (!x.valid() || !gate.valid()) return {};
   const Shape& xs = g.info(x).shape;
   if (xs.size() != 2 || !xs[1].is_constant() || g.info(gate).shape != xs)
-    return g.fail(
-        invalid_argument("sigmoid_mul: x {} and gate {} must be alike", to_string(xs), to_string(g.info(gate).shape)));
+    return g.fail(invalid_argument("sigmoid_mul: x {} and gate {} must have one shape", to_string(xs),
+                                   to_string(g.info(gate).shape)));
   return g.add(kSigmoidMul, {x, gate}, DType::kF32, xs);
 }
 

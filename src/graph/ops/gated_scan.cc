@@ -13,7 +13,7 @@ Value gated_scan(GraphBuilder& g, const GatedScanInputs& in, GatedScanAttrs attr
   const GatedScanAttrs& a = attrs;
   constexpr int64_t kMaxDim = 512;
   if (a.num_groups < 1 || a.num_heads < 1 || a.num_heads % a.num_groups != 0)
-    return g.fail(invalid_argument("gated_scan: {} heads in {} groups", a.num_heads, a.num_groups));
+    return g.fail(invalid_argument("gated_scan: {} heads cannot be divided into {} groups", a.num_heads, a.num_groups));
   if (a.key_dim < 1 || a.key_dim > kMaxDim || a.value_dim < 1 || a.value_dim > kMaxDim)
     return g.fail(unsupported("gated_scan: a state of {} x {} per head; Redline runs up to {} x {}", a.key_dim,
                               a.value_dim, kMaxDim, kMaxDim));
@@ -23,7 +23,7 @@ Value gated_scan(GraphBuilder& g, const GatedScanInputs& in, GatedScanAttrs attr
   const Shape rows = {xs[0], Dim(a.num_heads)}, heads = {Dim(a.num_heads)};
   if (g.info(in.step).shape != rows || g.info(in.decay).shape != heads || g.info(in.bias).shape != heads ||
       g.info(last).shape != (a.is_delta ? rows : heads))
-    return g.fail(invalid_argument("gated_scan: step {}, decay {}, bias {}, {} {} for {} heads",
+    return g.fail(invalid_argument("gated_scan: the shapes of step {}, decay {}, bias {} and {} {} do not fit {} heads",
                                    to_string(g.info(in.step).shape), to_string(g.info(in.decay).shape),
                                    to_string(g.info(in.bias).shape), a.is_delta ? "beta" : "skip",
                                    to_string(g.info(last).shape), a.num_heads));
@@ -39,7 +39,7 @@ namespace {
 
 double softplus(double x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
-/// One token of one head. `s` is its state.
+/// Computes one token of one head and updates the head's state `s`.
 void step_reference(const GatedScanAttrs& a, const double* q, const double* k, const double* v, double step,
                     double decay, double last, double* s, double* y) {
   const int64_t n = a.key_dim, p = a.value_dim;

@@ -30,7 +30,7 @@ Value group_norm(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value w
   return g.add(kGroupNorm, {x.value, sums, weight, bias}, DType::kF32, shape, op);
 }
 
-// Parts are merged in order, as the kernel merges blocks.
+// Merges the statistics of the parts in order, as the kernel merges blocks.
 void group_norm_scale(const float* sums, int64_t item, int64_t pixels, int64_t channels, const GroupNormAttrs& norm,
                       const float* weight, const float* bias, float* scale, float* shift) {
   const int64_t parts = group_norm_parts(pixels), groups = norm.groups, width = channels / groups;
@@ -79,8 +79,8 @@ void group_norm_reference(const HostTensor& x, int64_t batch, int64_t pixels, co
 
 namespace {
 
-// Row item * kGroupNormMaxParts + part holds the mean and the sum of squared deviations of each group. Unused parts are
-// zero.
+// Computes the statistics. Row item * kGroupNormMaxParts + part of the output holds the mean and the sum of squared
+// deviations of each group. Unused parts are zero.
 Status sums_reference(ReferenceContext& c) {
   const auto& op = c.attrs<GroupNormOpAttrs>();
   const int64_t batch = op.batch.eval(c.sizes()), pixels = op.pixels.eval(c.sizes());
@@ -104,7 +104,7 @@ Status sums_reference(ReferenceContext& c) {
   return {};
 }
 
-// Computed from x itself: the definition of both ops together.
+// Computes the result of both ops from x itself, without the statistics, since this is their definition.
 Status group_norm_rows_reference(ReferenceContext& c) {
   const auto& op = c.attrs<GroupNormOpAttrs>();
   group_norm_reference(c.in(0), op.batch.eval(c.sizes()), op.pixels.eval(c.sizes()), op.norm, c.in(2), c.in(3),

@@ -11,7 +11,7 @@ namespace redline {
 /// results out of it (DeepSeek-V2, arXiv:2405.04434):
 ///   y[t, h * features + n] = sum_k weights[h][n, k] x[t, h * (columns of x / heads) + k]
 ///
-/// x        [tokens, heads * at least in_features]  f32; of a head the first in_features columns are read
+/// x        [tokens, heads * at least in_features]  f32; only the first in_features columns of each head are read
 /// weights  [features, in_features] of each head, of one type
 /// returns  [tokens, heads * features]              f32
 Value head_linear(GraphBuilder& g, Value x, std::span<const Value> weights);

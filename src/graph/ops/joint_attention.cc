@@ -48,7 +48,7 @@ Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tok
   if (!q.valid() || !keys.valid()) return {};
   if (Status status = check_heads("joint_attention", a.num_heads, a.head_dim); !status.ok())
     return g.fail(std::move(status));
-  if (a.window != 0) return g.fail(invalid_argument("joint_attention: a window is for sequences only"));
+  if (a.window != 0) return g.fail(invalid_argument("joint_attention: a window needs packed sequences"));
   const Shape want = {batch * tokens, a.num_heads * a.head_dim};
   if (g.info(q).dtype != DType::kF32 || g.info(q).shape != want)
     return g.fail(invalid_argument("joint_attention: {} is {}, not f32 {}", g.info(q).name, to_string(g.info(q).shape),
@@ -108,15 +108,16 @@ Value joint_attention(GraphBuilder& g, Value q, const PackedSequences& s, Value 
                                    to_string(want)));
   const Shape packed = {1, s.rows + s.count * Dim(kSpareKeys), a.num_heads * 2 * kv_head_width(a.head_dim)};
   if (g.info(keys).shape != packed)
-    return g.fail(invalid_argument("joint_attention: keys {} are not {} heads of {} of these sequences, from pack_kv",
-                                   to_string(g.info(keys).shape), a.num_heads, a.head_dim));
+    return g.fail(
+        invalid_argument("joint_attention: keys {} are not from a pack_kv of these sequences with {} heads of {}",
+                         to_string(g.info(keys).shape), a.num_heads, a.head_dim));
   return g.add(kJointAttention, {q, keys, s.offsets}, DType::kF32, want,
                JointAttentionOpAttrs{a, 1, s.rows, false, true, {}});
 }
 
 namespace {
 
-/// Applies `steps` to x; their inputs begin at `at`, which is advanced past them.
+/// Returns x after `steps`. The inputs of the steps begin at `at`, which is advanced past them.
 HostTensor stepped(ReferenceContext& c, const HeadSteps& steps, HostTensor x, int64_t head_dim, size_t& at) {
   if (steps.has_norm) rms_norm_reference(x, c.in(at++), steps.eps, x);
   if (steps.has_rope) {
@@ -126,7 +127,7 @@ HostTensor stepped(ReferenceContext& c, const HeadSteps& steps, HostTensor x, in
   return x;
 }
 
-// Row p of item i holds K of all heads, then V of all heads, in float64.
+// Packs keys and values: row p of item i holds K of all heads, then V of all heads, in float64.
 Status keys_reference(ReferenceContext& c) {
   const auto& a = c.attrs<PackKvAttrs>();
   HostTensor& out = c.out();
@@ -148,7 +149,8 @@ Status keys_reference(ReferenceContext& c) {
   return {};
 }
 
-/// One row of attention over keys [begin, end), whose rows are `stride` apart, values `width` after the keys.
+/// Computes one row of attention over keys [begin, end). Rows of keys are `stride` elements apart; values follow the
+/// num_heads * head_dim elements of the keys in each row.
 void attend_row(const JointAttentionAttrs& a, const double* q, const double* keys, int64_t stride, int64_t begin,
                 int64_t end, double* y) {
   const int64_t width = a.num_heads * a.head_dim;
@@ -213,7 +215,7 @@ std::string describe_joint_attention(const std::any& any) {
                      op.steps.has_rope ? ", +rope" : "");
 }
 
-// Q K^T and P V over all query-key pairs. Those of sequences depend on their lengths.
+// Counts Q K^T and P V over all query-key pairs. Returns 0 for packed sequences, whose pairs depend on their lengths.
 Dim attention_flops(const Graph& graph, const Op& op) {
   const auto& a = std::any_cast<const JointAttentionOpAttrs&>(op.attrs);
   if (a.has_offsets) return 0;

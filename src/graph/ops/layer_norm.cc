@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-/// Shared by both ops: one has weights for all rows, the other one table row per item.
+/// Checks x for layer_norm and modulated_norm.
 Status check_x(const GraphBuilder& g, const OpDef& op, Value x) {
   const ValueInfo& xi = g.info(x);
   if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !xi.shape[1].is_constant())

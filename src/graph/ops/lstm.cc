@@ -58,7 +58,7 @@ struct LayerReference {
   const HostTensor &weight_ih, &weight_hh;
   const HostTensor *bias_ih, *bias_hh;  // or nullptr
 
-  /// One token: h and c are replaced.
+  /// Computes one token: replaces h and c.
   void step(const double* x, int64_t hidden, double* h, double* c) const {
     std::vector<double> gates(static_cast<size_t>(4 * hidden));
     for (int64_t i = 0; i < 4 * hidden; ++i) {

@@ -12,8 +12,8 @@ constexpr int64_t kRelativeBiasMaxHeadDim = 512;  // limit of the kernel
 
 }  // namespace
 
-// Computed in float32 as in training: for some distances the logarithm is so close to an integer that another precision
-// gives another bucket.
+// Computes the bucket in float32 as in training: for some distances the logarithm is so close to an integer that
+// another precision gives another bucket.
 int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_distance) {
   const int64_t half = num_buckets / 2, exact = half / 2, away = std::abs(distance);
   const int64_t first = distance > 0 ? half : 0;
@@ -90,7 +90,7 @@ std::string describe_relative_bias_attention(const std::any& any) {
   return fmt::format("{} heads of {}, {} buckets up to {}", a.num_heads, a.head_dim, a.num_buckets, a.max_distance);
 }
 
-// Q K^T and P V over all query-key pairs.
+// Counts Q K^T and P V over all query-key pairs.
 Dim relative_bias_attention_flops(const Graph&, const Op& op) {
   const auto& a = std::any_cast<const RelativeBiasAttentionOpAttrs&>(op.attrs);
   return a.batch * a.tokens * a.tokens * Dim(4 * a.a.num_heads * a.a.head_dim);

@@ -10,7 +10,8 @@ namespace redline {
 Value rope_table(GraphBuilder& g, Value positions, Value lengths, RopeTableAttrs attrs) {
   if (!positions.valid()) return {};
   if (lengths.valid() != attrs.depends_on_length())
-    return g.fail(invalid_argument("rope_table: lengths are needed for dynamic and long scaling, and only for them"));
+    return g.fail(
+        invalid_argument("rope_table: the input lengths is needed for dynamic and long scaling, and only for these"));
   const Shape& shape = g.info(positions).shape;
   const bool has_axes = !attrs.axes.empty();
   if (g.info(positions).dtype != DType::kI32 || shape.size() != (has_axes ? 2 : 1) ||
@@ -25,7 +26,7 @@ Value rope_table(GraphBuilder& g, Value positions, Value lengths, RopeTableAttrs
                                    attrs.inverse_frequencies.size()));
   if (attrs.inverse_frequencies.empty()) return g.fail(invalid_argument("rope_table: no frequencies"));
   if (attrs.beyond.original_context > 0 && attrs.beyond.inverse_frequencies.size() != attrs.inverse_frequencies.size())
-    return g.fail(invalid_argument("rope_table: {} frequencies, but {} of long sequences",
+    return g.fail(invalid_argument("rope_table: {} frequencies, but {} frequencies for long sequences",
                                    attrs.inverse_frequencies.size(), attrs.beyond.inverse_frequencies.size()));
   const auto rotary_dim = static_cast<int64_t>(attrs.inverse_frequencies.size()) * 2;
   std::vector<Value> inputs = {positions};

@@ -129,11 +129,12 @@ Status lower_conv2d_patches(LowerContext& c) {
     return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
   REDLINE_TRY(params->init(c));
   params->patches = c.kernels().conv_patches;
-  if (params->op.has_norm) return internal("{}: patches are not normalized", w.name);
+  if (params->op.has_norm) return internal("{}: a convolution by patches cannot normalize its input", w.name);
   params->in_features = params->channels * params->op.num_taps();
   for (int i = 0; i < params->kernels.layouts.count; ++i) {
     const ActivationLayout form = params->kernels.layouts.at[i].layout;
-    if (form == ActivationLayout::kI8Grouped) return internal("{}: patches are not made in eight bits", w.name);
+    if (form == ActivationLayout::kI8Grouped)
+      return internal("{}: patches cannot be made in the layout kI8Grouped", w.name);
     params->block_bytes = std::max(params->block_bytes, patch_block_bytes(params->in_features, form));
   }
   params->block_bytes = (params->block_bytes + 63) / 64 * 64;

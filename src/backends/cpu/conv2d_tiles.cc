@@ -9,13 +9,13 @@ namespace {
 
 struct Conv2dTilesParams : Conv2dParams {
   void (*convolve)(const ConvPatchesArgs&) = nullptr;
-  int64_t element_bytes = 2;  ///< of the buffered input
+  int64_t element_bytes = 2;  ///< bytes of an element of the buffered input
   DType weight_type = DType::kBF16;
   const float *norm_weight = nullptr, *norm_bias = nullptr;
   Operand<const float> sums;  ///< statistics of the norm
 };
 
-// Rows of x down^T that adapters compute at a time, or one image row.
+// Number of rows of x down^T that adapters compute at a time; at least one image row.
 constexpr int64_t kAdapterRows = 1024;
 
 // Outputs of at least this many bytes use non-temporal stores: by the time they are read the caches hold other data.

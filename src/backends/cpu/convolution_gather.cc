@@ -17,7 +17,7 @@ struct ConvolutionGatherParams : ConvolutionParams {
   LinearKernels kernels;
   ConvPatchOrder order = ConvPatchOrder::kTaps;
   int64_t group_channels = 0, group_features = 0;
-  int64_t max_rows = 0;                            ///< of a block
+  int64_t max_rows = 0;                            ///< maximum rows of a block
   std::vector<const void*> weights;                ///< [phases][groups] packed
   int64_t float_at = 0, sums_at = 0, bias_at = 0;  ///< offsets in WorkerContext::buffer, after the patches
 
@@ -76,7 +76,7 @@ void gather(const ConvolutionGatherParams& p, const GatherBlock& b, int64_t grou
                                            .out = worker.buffer});
 }
 
-/// Writes sums [rows, group_features], which have the bias, to the rows of the output that they belong to.
+/// Writes sums [rows, group_features], which include the bias, to the output rows of the phase's rows.
 void store_sums(const ConvolutionGatherParams& p, const GatherBlock& b, int64_t group, int64_t n_begin, int64_t n_end,
                 const float* sums) {
   for (int64_t row = b.begin; row < b.end; ++row, sums += p.group_features) {
@@ -86,7 +86,7 @@ void store_sums(const ConvolutionGatherParams& p, const GatherBlock& b, int64_t 
   }
 }
 
-/// Computes a block's columns [n_begin, n_end) of a group.
+/// Computes columns [n_begin, n_end) of a group for the rows of a block.
 void multiply(const ConvolutionGatherParams& p, const GatherBlock& b, size_t phase, int chosen, int64_t group,
               int64_t n_begin, int64_t n_end, const float* bias, WorkerContext& worker) {
   const int64_t cols = b.phase.num_taps() * p.group_channels, rows = b.end - b.begin;

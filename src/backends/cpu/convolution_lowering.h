@@ -13,9 +13,10 @@
 
 namespace redline {
 
-/// A part of the outputs of a convolution for which the taps are at the same distances. A transposed convolution has a
+/// The outputs of a convolution that read the input at the same relative positions. A transposed convolution has a
 /// phase for each remainder of the output's position divided by the stride, on each axis, and so needs no scattered
-/// sums (Shi et al. 2016, arXiv:1609.07009). Others have one phase. Rows of a phase are its outputs in order.
+/// sums (Shi et al. 2016, arXiv:1609.07009). Other convolutions have one phase. The rows of a phase are its outputs in
+/// order.
 struct ConvPhase {
   struct Axis {
     int64_t taps, step, first, tap_step;  ///< as in ConvAxisArgs
@@ -25,12 +26,12 @@ struct ConvPhase {
   std::array<Axis, kConvMaxAxes> axes;
 
   int64_t num_taps() const { return axes[0].taps * axes[1].taps * axes[2].taps; }
-  /// Returns the number of outputs of each axis, or of an item.
+  /// sizes() returns the number of outputs on each axis, pixels() the number of outputs of an item.
   std::array<int64_t, kConvMaxAxes> sizes(const ConvolutionGeometry& s) const;
   int64_t pixels(const ConvolutionGeometry& s) const;
-  /// Returns the row of the output that row `row` of the phase is.
+  /// Returns the row of the convolution's output that holds row `row` of the phase.
   int64_t output_row(const ConvolutionGeometry& s, int64_t row) const;
-  /// Returns the number of rows of the phase before row `output` of the output.
+  /// Returns the number of rows of the phase that lie before row `output` of the convolution's output.
   int64_t rows_before(const ConvolutionGeometry& s, int64_t output) const;
 };
 std::vector<ConvPhase> conv_phases(const ConvolutionAttrs& attrs);

@@ -38,7 +38,7 @@ struct LeadingParams {
   Operand<const float> x;
 };
 
-/// Each task stores a part of every position.
+/// Stores the last positions of a chunk in the leading state. Each task stores a part of every position.
 void run_keep_leading(const LeadingParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
   const ConvolutionGeometry s(p.op, step.sizes);
   int64_t elements = p.channels;  // of one position

@@ -18,8 +18,8 @@
 
 namespace redline {
 
-/// How long a waiting worker spins, long enough for the rest of a tile, and how long each of its sleeps after that is.
-/// With a core per worker it does not yield: another process scheduled on the core would keep it for its whole time
+/// A waiting worker spins kWaitSpins times, long enough for the rest of a tile, then sleeps for kWaitNap at a time. It
+/// does not yield if it has a core of its own: another process scheduled on the core would keep it for its whole time
 /// slice, milliseconds, and the other workers would then wait for this one (docs/history/performance-notes.md, "Waits
 /// beside other programs").
 inline constexpr int kWaitSpins = 8000;
@@ -116,7 +116,7 @@ struct CpuProgram : ProgramPayload {
   std::vector<std::function<void(const StepContext&)>> before_steps;
   AlignedBuffer arena;
   std::vector<void*> inputs, outputs;  ///< addresses in the arena of the ports in Program::inputs and outputs
-  std::vector<std::shared_ptr<AttentionScratch>> attention;  ///< by state group; null where no stage uses attention
+  std::vector<std::shared_ptr<AttentionScratch>> attention;  ///< [state groups]; null if no stage attends to the group
   std::vector<AlignedBuffer> weights;
   /// Writes the cache file of `weights`; null if there is no file to write. Declared after them because it must be
   /// destroyed first.

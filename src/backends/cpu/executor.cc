@@ -15,22 +15,24 @@ namespace redline {
 namespace {
 
 constexpr int kSpinsPerLook = 32;
-// When workers share cores, waiting threads yield at once.
+// Number of times that a waiting worker yields before it sleeps, if workers share cores.
 constexpr int kYields = 20000;
 // Polls between two clock reads while yielding.
 constexpr int kYieldsPerLook = 256;
 constexpr int64_t kMaxBetweenLooksNs = 1'000'000'000;
-// Bytes of weights prefetched per run of bytes: what memory delivers in a typical wait of a few microseconds, and small
-// enough to stay in the L2 cache.
+// Maximum bytes of weights that are prefetched from one range: about as many as memory delivers in a typical wait of a
+// few microseconds, and few enough to stay in the L2 cache.
 constexpr int64_t kMaxFetched = 64 << 10;
 
-// Others have the workers again after at most this time, however long they had them before.
+// Maximum time that a step keeps the workers between two pauses while other steps wait. A step keeps them for as long
+// as the others had them before, but not longer than this.
 constexpr int64_t kMaxSliceNs = 100'000'000;
 
 // Number of tasks past another worker's current one that an idle worker searches for work to steal: a stage or two.
 constexpr uint32_t kLooksAhead = 32;
 
-// Weights depend on no event, so they are prefetched while a worker waits (Event Tensor, arXiv 2604.13327).
+// Prefetches a task's first weights until `counter` reaches `target`. Weights depend on no event, so this uses the wait
+// (Event Tensor, arXiv 2604.13327).
 void fetch_until(const FirstBytes& first, const std::atomic<uint64_t>& counter, uint64_t target) {
   constexpr int64_t kLine = 64, kLinesPerLook = 8;
   for (int64_t at = 0; at < kMaxFetched; at += kLine * kLinesPerLook) {

@@ -73,7 +73,7 @@ class Executor final : public Runner, private StepWatchdog::Step {
   void run_worker(int worker);
   /// Runs a task that this worker has taken. `since_ns`: when it started to wait for work.
   void run_task(Worker& self, const Task& task, int64_t since_ns);
-  int64_t now_ns() const;  ///< 0 without a timeline
+  int64_t now_ns() const;  ///< the time of the steady clock; 0 without a timeline
   /// Runs tasks until all are done or the step pauses.
   Status run_slice();
   /// Returns true if this worker must stop before its next task.

@@ -15,13 +15,14 @@ constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
 constexpr int64_t kFewRows = 2;
 constexpr int64_t kShrinkBytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
 
-// Rows whose t is prepared for the tile kernel at a time.
+// Number of rows of t = x down^T that are prepared for the tile kernel at a time.
 constexpr int64_t kExpandRows = 1024;
 
-// Shares of x down^T for each worker. A worker that is done first takes one of another.
+// Number of shares of x down^T for each worker. A worker without shares left takes one of another worker.
 constexpr int kSharesPerWorker = 4;
 
-// Waits for a share that another worker computes are short, unless that worker has lost its core.
+// Number of times that a worker yields while another worker computes a share. Such waits are short unless the other
+// worker has lost its core.
 constexpr int kShareYields = 64;
 
 // Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch this far ahead
@@ -35,18 +36,18 @@ void prefetch_first(const void* data, int64_t bytes) {
 
 }  // namespace
 
-/// x down^T for all matrices of one op, which the op's tasks make.
+/// Computes t = x down^T for all matrices of one op. The tasks of the op share the work.
 struct AdapterShrink {
   /// An adapter of some rows at a site; its columns of t begin at t_begin.
   struct Up {
     AdapterFactors factors;
     int64_t t_begin, begin, end, segment_rows;
-    float scale;  ///< of the factors and the adapter together
+    float scale;  ///< scale of the factors times that of the adapter
   };
   struct Group {
     std::shared_ptr<AdapterSite> site;
-    int64_t t_begin;      // first column of t
-    std::vector<Up> ups;  // of the step
+    int64_t t_begin;      // first column of the site in t
+    std::vector<Up> ups;  // adapters of the step at the site
   };
   /// Rows [begin, end) and columns [n, n + width) of one adapter's x down^T.
   struct Part {
@@ -58,25 +59,25 @@ struct AdapterShrink {
   int64_t t_cols = 0, in_features = 0;
   int workers = 1;
   Dim rows = 1;
-  ActivationLayouts layouts;                                    // of x
-  void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
-  void (*down_few)(const LinearArgs&) = nullptr;                // of up to kFewRows, in kI8Grouped; or nullptr
+  ActivationLayouts layouts;                                    // layouts of x
+  void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // kernel for each layout of x
+  void (*down_few)(const LinearArgs&) = nullptr;                // kernel for up to kFewRows in kI8Grouped, or nullptr
   Operand<const uint8_t> x;
   Operand<float> t;
-  ActivationLayout layout = ActivationLayout::kF32;  // of the step
-  std::vector<Part> parts;                           // of the step; part i is in share i % num_shares()
-  // By share: twice the number of the step in which a worker took it last, and 1 more when it was done.
+  ActivationLayout layout = ActivationLayout::kF32;  // layout of x in this step
+  std::vector<Part> parts;                           // parts of this step; part i is in share i % num_shares()
+  // [shares] 2 s if step s was the last in which a worker took the share, 2 s + 1 once it is computed.
   std::unique_ptr<std::atomic<uint64_t>[]> taken;
 
   int num_shares() const { return workers * kSharesPerWorker; }
-  /// The shares that have parts are the first ones.
+  /// Returns the number of shares that have parts; they are the first ones.
   int num_filled() const { return static_cast<int>(std::min<size_t>(parts.size(), static_cast<size_t>(num_shares()))); }
-  /// Share i of a worker. Few parts are spread over the workers.
+  /// Returns the number of the i-th share of a worker. The order spreads a few parts over the workers.
   int share_of(int worker, int i) const { return i * workers + worker; }
   bool is_open(int share, const WorkerContext& worker) const {
     return taken[static_cast<size_t>(share)].load(std::memory_order_relaxed) < 2 * worker.step;
   }
-  /// body(part) for those of a share.
+  /// Calls body(part) for each part of a share.
   template <class Body>
   void for_parts(int share, const Body& body) const {
     for (auto i = static_cast<size_t>(share); i < parts.size(); i += static_cast<size_t>(num_shares())) body(parts[i]);
@@ -92,7 +93,8 @@ struct AdapterShrink {
   void finish(float* products, WorkerContext& worker) const;
 };
 
-// The factors are found once for all tasks of the op, since their places are in as many cache lines.
+// Collects the factors of the step's adapters once for all tasks of the op, because each lookup reads other cache
+// lines.
 void AdapterShrink::begin_step(const StepContext& step) {
   const int64_t num_rows = rows.eval(step.sizes);
   layout = layouts.for_rows(num_rows);
@@ -255,7 +257,7 @@ Status LinearAdapters::lower(LowerContext& c, const std::vector<Matrix>& matrice
   const bool exact = c.options().exact_f32;
   // A type whose kernels read x as the op does, so that x is prepared once.
   const std::optional<DType> down_type = weight_type_reading(table, layouts, exact);
-  if (!down_type) return unsupported("no kernels for adapters whose x is as this product reads it");
+  if (!down_type) return unsupported("no kernel multiplies adapters with x in the layouts of this product");
   for (int i = 0; i < kNumActivationLayouts; ++i)
     shrink->down[i] = linear_kernel(table, *down_type, static_cast<ActivationLayout>(i));
   if (*down_type == DType::kQ8_0) shrink->down_few = table.linear_q8[static_cast<size_t>(DType::kI8)];
@@ -285,7 +287,7 @@ bool LinearAdapters::active(const StepContext& step) const {
   return shrink_ && !step.adapters.empty() && !shrink_->parts.empty();
 }
 
-/// The factors that a kernel prefetches, in the order in which they are read after it.
+/// The factors that a kernel prefetches, in the order in which later kernels read them.
 struct LinearAdapters::Factors {
   static constexpr int64_t kMaxPieces = 128;
   std::array<LinearPrefetch::Piece, kMaxPieces> pieces;

@@ -37,7 +37,7 @@ struct AdapterExpand {
   /// however its rows are split among calls.
   void add(LinearArgs args, const AdapterFactors& factors, const float* t, int64_t t_stride, int64_t segment_rows,
            void* buffer) const;
-  /// y += gate scale bias for the rows and columns in `args`.
+  /// Computes y += gate scale bias for the rows and columns in `args`.
   static void add_bias(const LinearArgs& args, const AdapterFactors& factors, float scale);
 };
 

@@ -14,10 +14,10 @@ namespace redline {
 namespace {
 
 constexpr int64_t kArenaAlignment = 64;  // a cache line
-// A stage of a wavefront has this many times its tasks.
+// Maximum number of chunks of rows into which a wavefront cuts a stage.
 constexpr int64_t kMaxWaveChunks = 16;
 
-// Page alignment between weights, so that workers that pack adjacent weights share no cache line.
+// Aligns packed weights to pages, so that workers that pack adjacent weights share no cache line.
 int64_t round_up_packed(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 }  // namespace
@@ -109,7 +109,7 @@ Result<const void*> CpuCompiler::packed_weight(ValueId id) {
   return packed_[id] = static_cast<uint8_t*>(region_.data()) + jobs_.back().offset;
 }
 
-// Address space for every weight that may be packed.
+// Reserves address space for every weight that may be packed.
 Status CpuCompiler::reserve_packed() {
   int64_t bytes = 0;
   for (const ValueInfo& value : graph_.values) {
@@ -179,8 +179,9 @@ void CpuCompiler::resolve(Program& program, CpuProgram& code) {
   for (ValueId id : graph_.outputs) program.outputs.push_back(port(id)), code.outputs.push_back(address[id]);
 }
 
-// A wavefront keeps workers busy that a recurrence has no tasks for. It costs a tenth of the time where it has enough,
-// because products unpack their weights once per chunk.
+// Returns the number of tokens of a chunk of the wavefront; 0: no wavefront. A wavefront keeps workers busy for which a
+// recurrence has no tasks. Otherwise it would cost a tenth of the time, because products unpack their weights once per
+// chunk.
 int64_t CpuCompiler::wave_tokens(const std::vector<StagePlan>& stages) const {
   constexpr int64_t kUsual = 128;
   if (options_.wave_tokens) return *options_.wave_tokens;

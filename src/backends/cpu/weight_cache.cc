@@ -28,14 +28,14 @@ constexpr char kMagic[8] = {'R', 'L', 'P', 'A', 'C', 'K', 'E', 'D'};
 // The weights begin at a multiple of it, so that huge pages of the region are huge pages of the file.
 constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kChunk = 16 << 20;
-// How long an exiting program waits for its writer.
+// Maximum time that an exiting program waits for the writer of the file.
 constexpr std::chrono::seconds kGrace{3};
 
 struct Header {
   char magic[8];
   uint32_t version;
   uint32_t table_bytes;     // size of the table that follows
-  uint64_t table_checksum;  // of the table
+  uint64_t table_checksum;  // checksum of the table
   int64_t region_bytes;
 };
 
@@ -47,7 +47,7 @@ uint64_t checksum(std::string_view bytes) {  // FNV-1a
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-/// Offset of the weights in the file, after header and table.
+/// Returns the offset of the weights in the file, which follow header and table.
 int64_t data_offset(const std::string& table) {
   return round_up(static_cast<int64_t>(sizeof(Header) + table.size()), kHugePage);
 }
@@ -58,7 +58,7 @@ int64_t num_row_panels(const PackedWeight& w) {
 
 class Writer final : public WeightCacheWriter {
  public:
-  /// `head`: header and table; `offset`: of the weights.
+  /// `head`: header and table; `offset`: offset of the weights in the file.
   Writer(CacheWriter file, std::string head, int64_t offset, const void* region, int64_t bytes)
       : file_(std::move(file)), head_(std::move(head)), offset_(offset), region_(static_cast<const uint8_t*>(region)),
         bytes_(bytes) {

@@ -17,7 +17,7 @@ Result<DeviceMemory> DeviceMemory::make(std::shared_ptr<OpenDevice> device, int6
   if (const Status status = device->allocate(bytes, is_constant, &data); !status.ok()) {
     const auto memory = device->memory();
     // Then it is not the memory that is missing: the device has failed.
-    if (!memory.ok()) return internal("{}: {} bytes: {}", device->name(), bytes, status.message());
+    if (!memory.ok()) return internal("{}: allocating {} bytes failed: {}", device->name(), bytes, status.message());
     return out_of_device_memory("{}: {} bytes do not fit: {} of {} are free ({})", device->name(), bytes, memory->free,
                                 memory->total, status.message());
   }

@@ -58,7 +58,7 @@ class OpenDevice {
   Status download(void* to, const void* from, int64_t bytes) {
     return call([&] { return table_->download(table_->self, to, from, bytes); });
   }
-  /// Staging functions; see StagedUpload.
+  /// stage(), upload_staged() and end_staging() are for StagedUpload only.
   Status stage(int64_t total, void** memory, int64_t* bytes) {
     return call([&] { return table_->stage(table_->self, total, memory, bytes); });
   }

@@ -1,4 +1,4 @@
-// The end of a step: waits for it, and says what one that was abandoned has waited for.
+// Waits for the end of a step, and describes what an aborted step has waited for.
 #include <set>
 
 #include "backends/tiles/tile_runner.h"

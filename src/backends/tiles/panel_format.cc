@@ -83,7 +83,7 @@ PanelFormat plain(Planes planes, int32_t elements) {
   return f;
 }
 
-/// Codes in units of 64 elements, then a scale for each row (blocks::W8A8::pack_panel).
+/// Returns the format with codes in units of 64 elements, then a scale for each row (blocks::W8A8::pack_panel).
 PanelFormat codes_with_row_scales() {
   using blocks::W8A8;
   PanelFormat f = {};

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-/// Why no step of the program can be persistent; "": they can.
+/// Returns the reason why no step of the program can be persistent; "" if steps can be.
 std::string find_obstacle(const Program& program) {
   const TileProgram& code = TileProgram::of(program);
   if (std::string obstacle = code.device->persistent_obstacle(); !obstacle.empty()) return obstacle;

@@ -88,7 +88,7 @@ class TileCompiler {
   Status pack_weight(const WeightSource& source, uint8_t* to, StagedUpload& staged);
   Status resolve(Program& program, TileProgram& code);
   Status upload_schedule(const Program& program, TileProgram& code);
-  /// Finds the products that the device's library can compute; the bytes that their operands take.
+  /// Finds the products that the device's library can compute. Returns the bytes that their operands take.
   int64_t plan_library(TileProgram& code) const;
   Dim elements_of(ValueId id) const { return num_elements(graph_.value(id).shape); }
   int64_t take(int64_t bytes) {
@@ -111,7 +111,7 @@ class TileCompiler {
   };
   std::vector<Numbers> numbers_;
   int64_t weights_used_ = 0, weight_bytes_ = 0, partial_floats_ = 0;
-  int64_t num_tickets_ = 0;  ///< stages whose tiles are drawn
+  int64_t num_tickets_ = 0;  ///< number of stages whose tasks take tiles from a shared counter
 };
 
 Result<int64_t> TileCompiler::packed_weight(ValueId id) {
@@ -193,8 +193,8 @@ Status TileCompiler::plan(Program& program) {
   return plan_events(program);
 }
 
-// Packs a piece at a time on all workers, straight into the memory that the device copies from, so that the host never
-// holds a second copy of the model.
+// Packs a weight on all workers, a piece at a time, into the memory from which the device copies, so that the host
+// never holds a second copy of the model.
 Status TileCompiler::pack_weight(const WeightSource& source, uint8_t* to, StagedUpload& staged) {
   const int64_t panels = (packed_matrix(source.view).out_features + kRowPanelRows - 1) / kRowPanelRows;
   if (panels == 0) return {};

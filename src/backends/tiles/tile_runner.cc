@@ -40,7 +40,7 @@ class DeviceStates final : public StateMemory {
   std::vector<Group> groups_;
 };
 
-/// Which of the two copies is newer is known for the buffer as a whole.
+/// A buffer in device memory with a copy on the host. It records which of the two is newer, for the buffer as a whole.
 class DeviceBuffer final : public BackendBuffer {
  public:
   DeviceBuffer(std::shared_ptr<OpenDevice> device, std::shared_ptr<DeviceBufferMath> math, DeviceMemory memory)
@@ -83,7 +83,7 @@ class DeviceBuffer final : public BackendBuffer {
   Newer newer_ = Newer::kNone;  // both are zeros
 };
 
-/// Rows for which a graph of a text step is captured.
+/// Numbers of rows for which a graph of a text step is captured.
 constexpr int64_t kGraphRows[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 constexpr size_t kMaxGraphs = 24;
 
@@ -159,12 +159,13 @@ Status TileRunner::check_sizes(const StepContext& context) const {
       return invalid_argument("{}: {} {} is outside [0, {}]", program_.name, symbol_name(static_cast<Symbol>(s)),
                               context.sizes.value[s], program_.bounds.value[s]);
   if (!context.samples.empty() && std::ssize(context.samples) != context.sizes[Symbol::kLogitRows])
-    return internal("{}: samples of {} rows of logits, of which there are {}", program_.name, context.samples.size(),
+    return internal("{}: samples for {} rows of logits, the step has {} rows", program_.name, context.samples.size(),
                     context.sizes[Symbol::kLogitRows]);
   return {};
 }
 
-// Until the memory of the step is known, pointers are offsets in it.
+// Appends items to the tables of a step. The returned pointer is an offset until the address of the step's memory is
+// known.
 template <class T>
 const T* TileRunner::append(std::span<const T> items) {
   const size_t at = (step_bytes_.size() + 15) / 16 * 16;

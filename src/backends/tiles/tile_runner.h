@@ -135,7 +135,7 @@ class TileRunner final : public Runner {
     void* graph = nullptr;
     int64_t last_step = 0;
   };
-  std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< by sizes of a step
+  std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< the key is the sizes of a step
   std::vector<DeviceMemory> kept_weights_;  ///< parallel to the stages; empty until the library first multiplies
   std::set<std::array<int64_t, 3>> failed_products_;  ///< rows, columns, k for which the library has reported an error
   int64_t own_rows_ = 0;                              ///< OpenDevice::own_rows() when the program was compiled

@@ -17,7 +17,7 @@ struct AttentionParams {
   const float *sinks = nullptr, *slopes = nullptr;  // [num_heads]
   bool has_mask = false, has_bits = false;
 
-  /// Returns the numbers of the query heads of a KV head.
+  /// Returns the elements of `numbers` (one per query head, or nullptr) that belong to the query heads of a KV head.
   const float* of_head(const float* numbers, int64_t kv_head) const {
     return numbers != nullptr ? numbers + kv_head * (a.num_heads / num_kv_heads) : nullptr;
   }
@@ -26,8 +26,8 @@ struct AttentionParams {
   Operand<float> y;
 };
 
-/// Counts a finished piece of a split. The worker that finishes the last piece reduces them, and resets the counter
-/// for the next layer.
+/// Counts a finished piece of a split. The worker that finishes the last piece reduces all pieces and resets the
+/// counter for the next layer.
 void finish(const AttentionParams& s, const AttentionWork& plan, int32_t index, int64_t kv_head) {
   const AttentionSplit& split = plan.splits[index];
   std::atomic<int32_t>& finished = s.scratch->finished()[index];

@@ -45,7 +45,7 @@ struct ExpertParams {
   Operand<float> y;
 };
 
-// Task i of n: experts i, i + n, i + 2 n, ...
+// Task i of n computes experts i, i + n, i + 2 n, ...
 void run_experts(const ExpertParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t e = tile.index; e < p.a.num_experts; e += p.workers) {
     float* y = p.y + e * (p.cols + 1);

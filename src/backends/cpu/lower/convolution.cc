@@ -33,16 +33,17 @@ ConvMethod choose_conv_method(const CpuKernels& kernels, bool exact_f32, const G
 
 namespace {
 
-// A worker with fewer rows than this shares them with others and takes only some columns; otherwise every worker would
-// read the whole weight for too few rows.
+// Minimum number of rows for which a worker reads the whole weight. If each worker had fewer rows, several workers
+// share rows and each takes some of the columns.
 constexpr int64_t kRowsWorthTheWeight = 256;
 
-// More tasks than workers, so that idle workers can steal. A task with fewer rows than this is dominated by its
-// prologue and weight loads.
+// Maximum number of tasks per worker, and minimum rows of a task. More tasks than workers let idle workers steal. The
+// time of a task with fewer rows is dominated by its prologue and by loading weights.
 constexpr int kMaxTasksPerWorker = 4;
 constexpr int64_t kRowsOfATask = 1024;
 
-// Depends only on the grid and the sizes of the step. If the feature map is too small for all tasks, some get no rows.
+// Returns the tile of a task. It depends only on the grid and the sizes of the step. If the feature map is too small
+// for all tasks, some tasks get no rows.
 Tile partition(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
   const int64_t rows = grid.rows.eval(sizes), width = grid.row_unit.eval(sizes);
   const int workers = grid.row_parts / kMaxTasksPerWorker;

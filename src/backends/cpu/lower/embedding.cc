@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-// Rows whose adapters are added at a time.
+// Number of rows to which adapters are added at a time.
 constexpr int64_t kAdaptedRows = 256;
 
 struct EmbeddingParams {

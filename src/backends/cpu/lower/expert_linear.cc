@@ -38,7 +38,8 @@ class Items {
   ColumnRange columns() const { return column_tile(p_.kinds[0].features, tile_, tiles_); }
 
  private:
-  /// Tiles of about equal work, some for each worker, so that they finish together.
+  /// Returns the number of column tiles of an expert. Tiles have about equal work, and there are a few for each worker,
+  /// so that the workers finish together.
   int64_t tiles_of(int64_t expert) const {
     constexpr int64_t kPerWorker = 4;
     const int64_t rows = p_.offsets[expert + 1] - p_.offsets[expert];
@@ -58,7 +59,7 @@ void clamp_gate_and_up(float limit, float* gate, int64_t gate_stride, float* up,
     }
 }
 
-/// Columns of the rows of one expert, which begin at place `begin` of the order.
+/// Computes columns `cols` for the rows of one expert, which are pairs [begin, begin + count) of the order.
 void run_gated(const ExpertLinearParams& p, size_t expert, int64_t begin, int64_t count, const ColumnRange& cols,
                WorkerContext& worker) {
   const GroupMatrices &gate = p.kinds[0], &up = p.kinds[1];

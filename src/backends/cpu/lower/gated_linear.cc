@@ -47,7 +47,8 @@ int64_t balanced_rows(int64_t rows) {
   const int64_t each = (rows + parts - 1) / parts;
   return (each + kXTileRows - 1) / kXTileRows * kXTileRows;
 }
-/// Columns multiplied at once: whole groups of those that share a scale in the output.
+/// Returns the number of columns that are multiplied at once: a multiple of the columns that share a scale in the
+/// output.
 int64_t whole_cols(ActivationLayout out, int64_t rows, int64_t matrices) {
   if (out == ActivationLayout::kI8Tiled) return kI8Chunk;
   const int64_t grain = activation_layout_grain(out);
@@ -128,11 +129,12 @@ FirstBytes gated_linear_first_weights(const GatedLinearParams& p, const Tile& ti
   return first;
 }
 
-/// Steps of more rows are cut at panels of x: before them, all layouts must be rows.
+/// Maximum rows of a step whose tasks may begin at any row: up to it, no layout of x may interleave rows. Steps of more
+/// rows are cut at panels of x.
 constexpr int64_t kMinPanelRows = 4 * kXTileRows;
 
-/// Every worker has as many whole groups of columns as the others, in all tiles but its last. The groups that are left
-/// are cut by rows: half a group for two workers.
+/// Returns the tile of a task for a grid with the same number of whole column groups for every worker, in all tiles but
+/// its last. The last tiles share the remaining groups by rows: with two workers, each has half the rows of one group.
 Tile whole_groups_and_rows(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
   const int64_t tiles = grid.tiles_per_worker, workers = grid.row_parts / tiles, groups = grid.cols / kQ8Group;
   const int64_t rows = grid.rows.eval(sizes), worker = index / tiles, tile = index % tiles;
@@ -148,8 +150,9 @@ Tile whole_groups_and_rows(const TaskGrid& grid, int32_t index, const SymbolValu
   return {row(part), row(part + 1), group * kQ8Group, (group + 1) * kQ8Group, index};
 }
 
-/// Tasks that write kI8Grouped cut columns between its groups of 256, so 19 groups would leave one of two workers 5 %
-/// more than the other.
+/// Returns true if whole_groups_and_rows() balances the work better than tiles of whole groups. Tasks that write
+/// kI8Grouped cut columns between groups of 256, so that with 19 groups one of two workers has 11 % more than the
+/// other.
 bool balances_groups(const LowerContext& c, const GatedLinearParams& p) {
   const auto is_grouped = [](const ActivationLayouts& layouts) {
     return layouts.grain() == kQ8Group && layouts.for_rows(kMinPanelRows) == ActivationLayout::kI8Grouped;

@@ -34,7 +34,7 @@ void norm_rows(const GatedNormParams& p, int64_t begin, int64_t end, float* y) {
   if (!p.a.gates_first) p.silu_mul(gate);
 }
 
-/// kRows(p, begin, end, y) computes whole rows of x and gate.
+/// Runs a task of gated_norm or sigmoid_mul. kRows(p, begin, end, y) computes whole rows.
 template <auto kRows, class Params>
 void run_gated_norm(const Params& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   if (p.out.layouts.only_f32()) return kRows(p, tile.row_begin, tile.row_end, p.y + tile.row_begin * p.cols);

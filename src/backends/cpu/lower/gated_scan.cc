@@ -18,7 +18,7 @@ struct GatedScanParams {
   Operand<const float> x, step, beta;  // beta: null without is_delta
   Operand<float> y;
 
-  /// How many neighbouring heads from `head` on, before `end`, are of one group.
+  /// Returns the number of adjacent heads from `head` on, before `end`, that belong to one group.
   int64_t run_of(int64_t head, int64_t end) const {
     if (a.groups_alternate && a.num_groups > 1) return 1;
     const int64_t size = a.num_heads / a.num_groups;
@@ -42,7 +42,7 @@ struct ScanState {
 
 float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
-/// Log decay and scale of `rows` rows from `row` on, for heads [head, head + count): [count][kScanChunk] each.
+/// Computes log decay and scale, [count][kScanChunk] each, of heads [head, head + count) for `rows` rows from `row` on.
 void fill_gates(const GatedScanParams& p, int64_t row, int64_t rows, int64_t head, int64_t count, float* log_decay,
                 float* scale) {
   const GatedScanAttrs& a = p.a;
@@ -55,7 +55,8 @@ void fill_gates(const GatedScanParams& p, int64_t row, int64_t rows, int64_t hea
     }
 }
 
-/// Heads [head, head + count) of one group, of rows within one chunk. `position` is that of the first row.
+/// Computes heads [head, head + count), which belong to one group, for rows within one chunk. `position`: position of
+/// the first row in its sequence.
 void run_rows(const GatedScanParams& p, int64_t row, int64_t rows, int64_t position, int64_t head, int64_t count,
               const ScanState<const float>& before, const ScanState<float>& after, WorkerContext& worker) {
   const GatedScanAttrs& a = p.a;

@@ -11,7 +11,7 @@
 namespace redline {
 namespace {
 
-/// Rows are split at multiples of this.
+/// Query rows are split among tasks at multiples of this number.
 constexpr int64_t kGrain = 32;
 
 struct JointAttentionParams {
@@ -21,32 +21,35 @@ struct JointAttentionParams {
   PackedKv packed;
   void (*attend)(const AttentionArgs&);
   std::vector<int32_t> pages;  ///< 0, 1, 2, ..
-  int64_t block_rows;          ///< per kernel call; the last call may have up to kGrain - 1 more
+  int64_t block_rows;          ///< query rows per kernel call; the last call may have up to kGrain - 1 more
   int64_t col_group;           ///< columns that are stored together: whole heads
   bool prepared;
   PreparedOutput out;
-  HeadStepKernels steps;  ///< of the queries
+  HeadStepKernels steps;  ///< kernels for the steps of the queries
   Operand<const float> q;
   Operand<const uint8_t> packed_kv;
   Operand<const int32_t> key_lengths;  ///< null if all keys are attended to
   Dim sequences;
-  Operand<const int32_t> offsets;  ///< of sequences, or null
+  Operand<const int32_t> offsets;  ///< offsets of packed sequences, or null
   Operand<float> y;
 
   /// Number of floats in worker.buffer for the queries of one head after norm and rope.
   int64_t query_floats() const { return steps.any() ? (block_rows + kGrain) * a.head_dim : 0; }
 };
 
-/// Rows [begin, end) of one item of `keys` keys. They attend to `length` keys, or, if causal, to the keys up to their
-/// own position.
+/// Query rows [begin, end) of an item that has `keys` keys. They attend to the first `length` keys, or, if causal, to
+/// the keys up to their own position.
 struct JointBlock {
   const BatchItem& item;
   int64_t keys, begin, end, length;
   bool causal;
 };
 
-/// Where the kernel thinks that the first row is. Non-causal rows see all keys from a position after the last one; with
-/// a window, the causal window of 2 w + 1 positions that ends w after a row is the one around it.
+/// Returns the position of the first row that is passed to the kernel, which is causal:
+/// 1. causal rows keep their own position;
+/// 2. rows that attend to all keys are placed after the last key;
+/// 3. with a window w, rows are moved by w, so that the kernel's window of the 2 w + 1 positions up to the moved row
+///    lies around the row.
 int64_t first_position(const JointAttentionParams& s, const JointBlock& b) {
   if (s.a.window > 0) return b.begin + s.a.window;
   return b.causal ? b.begin : b.length;
@@ -126,8 +129,8 @@ void run_joint_attention(const JointAttentionParams& s, const Tile& tile, const 
   else for_item_ranges(rows, tokens, s.keys.eval(step.sizes), attend);
 }
 
-/// About as many tasks as workers, and more where columns divide evenly, so that idle workers can steal: tasks that
-/// share columns each read all keys again.
+/// Returns a grid with up to four tasks per worker, so that idle workers can steal, if it cuts rows into at most two
+/// parts, else one with up to two tasks per worker: tasks that share columns each read all keys again.
 TaskGrid attention_grid(int64_t cols, int64_t col_group, int workers) {
   const TaskGrid fine = head_grid(cols, col_group, workers * 4);
   return fine.row_parts <= 2 ? fine : head_grid(cols, col_group, workers * 2);

@@ -156,7 +156,7 @@ Result<LinearKernels> kernels_of_weight(const LowerContext& c, const ValueInfo& 
 Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i) {
   REDLINE_ASSIGN(const LinearKernels kernels, kernels_of_weight(c, c.in(i)));
   if (!(c.in(0).layouts == kernels.layouts))
-    return internal("{} is not in the forms that its product reads", c.in(0).name);
+    return internal("{} has other layouts than the kernels of its product read", c.in(0).name);
   return kernels;
 }
 

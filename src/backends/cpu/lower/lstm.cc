@@ -15,9 +15,9 @@
 namespace redline {
 namespace {
 
-/// Chunks of a step. With L layers, kChunks / (kChunks + L - 1) of the tasks of a wave have work on average.
+/// Number of chunks of a step. With L layers, kWaveChunks / (kWaveChunks + L - 1) of the tasks have work on average.
 constexpr int64_t kWaveChunks = 16;
-/// Rows that are multiplied at a time: their gates stay in the L2 cache.
+/// Number of rows that are multiplied at a time; their gates stay in the L2 cache.
 constexpr int64_t kLstmRows = 128;
 
 struct LstmMatrix {
@@ -29,12 +29,12 @@ struct LstmMatrix {
 
 struct LstmLayerParams {
   LstmMatrix ih, hh;
-  int64_t dilation = 1, offset = 0;  ///< of its part of the state
+  int64_t dilation = 1, offset = 0;  ///< dilation of the layer, and offset of its part of the state
 };
 
 struct LstmNetwork {
   std::vector<LstmLayerParams> layers;
-  int64_t hidden = 0, columns = 0, parts = 1;  ///< columns: the most that a product reads
+  int64_t hidden = 0, columns = 0, parts = 1;  ///< columns: maximum number of columns that a product reads
   RecurrentPlace state;
   void (*cell)(const LstmCellArgs&) = nullptr;
 
@@ -48,7 +48,7 @@ struct LstmWave {
   Operand<float> y;
 };
 
-/// One layer over some tokens of some sequences.
+/// Computes one layer for some tokens of some sequences.
 class LstmTask {
  public:
   LstmTask(const LstmWave& p, int64_t layer, const StepContext& step, WorkerContext& worker)
@@ -62,7 +62,7 @@ class LstmTask {
     float* to = net_.state.after(step_, s) + layer_.offset;
     if (from != to) std::memcpy(to, from, static_cast<size_t>(2 * layer_.dilation * net_.hidden) * sizeof(float));
   }
-  /// Tokens [begin, end) of sequences [first, last), at most kLstmRows sequences.
+  /// Computes tokens [begin, end) of sequences [first, last), at most kLstmRows sequences.
   void run(size_t first, size_t last, int64_t begin, int64_t end) {
     const int64_t tokens = std::max<int64_t>(1, kLstmRows / static_cast<int64_t>(last - first));
     for (int64_t t = begin; t < end; t += tokens) {
@@ -77,7 +77,7 @@ class LstmTask {
  private:
   struct Place {
     size_t sequence;
-    int64_t token;  ///< of the step
+    int64_t token;  ///< index of the token among the sequence's tokens of this step
   };
 
   int64_t row_of(const Place& at) const { return step_.sequences[at.sequence].row_begin + at.token; }
@@ -100,7 +100,7 @@ class LstmTask {
                                    .y_stride = 4 * net_.hidden,
                                    .scratch = worker_.scratch});
   }
-  /// The first `count_` places, in order of their tokens.
+  /// Computes the first `count_` places, in order of their tokens.
   void run_rows() {
     if (count_ == 0) return;
     const int64_t hidden = net_.hidden;

@@ -24,7 +24,7 @@ struct GroupParams {
   Operand<int32_t> offsets, order;
 };
 
-/// The scores of one token.
+/// Computes the scores of one token.
 void score(const MoeRouterParams& p, const float* logits, float* scores) {
   const int64_t n = p.a.num_experts;
   if (p.a.score == RouterScore::kSigmoid) {

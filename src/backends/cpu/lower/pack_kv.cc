@@ -8,7 +8,7 @@ namespace {
 struct Segment {
   Dim tokens;
   Operand<const float> k, v;
-  HeadStepKernels steps;  ///< of the keys
+  HeadStepKernels steps;  ///< kernels for the steps of the keys
 };
 
 struct PackKvParams {
@@ -19,7 +19,7 @@ struct PackKvParams {
   void (*append)(const KvAppendArgs&);
   std::vector<int32_t> slots;  ///< 0, 1, 2, ..
   Dim sequences;
-  Operand<const int32_t> offsets;  ///< of sequences, or null
+  Operand<const int32_t> offsets;  ///< offsets of packed sequences, or null
   Operand<uint8_t> y;
 };
 

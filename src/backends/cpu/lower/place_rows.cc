@@ -18,7 +18,8 @@ struct PlaceRowsParams {
   Operand<float> y;
 };
 
-// x and y have the same address where the arena allows it; then only the rows that change are written.
+// Copies x to y with some rows replaced or added. If the arena has given x and y the same address, only the rows that
+// change are written.
 void run_place_rows(const PlaceRowsParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
   const auto count = static_cast<size_t>(p.cols);
   if (p.y != p.x && tile.row_end > tile.row_begin)

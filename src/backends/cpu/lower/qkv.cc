@@ -31,10 +31,10 @@ struct QkvParams {
   LinearAdapters adapters;
 };
 
-// Data that a task keeps between kernels stays in the L2 cache.
+// Maximum bytes that a task keeps between kernels, so that they stay in the L2 cache.
 constexpr int64_t kQkvBlockBytes = 512 << 10;
 
-// Number of heads in a block; keys precede values in it.
+// Returns the number of heads in a block, in which keys precede values.
 int64_t block_heads(int64_t rows, int64_t head_dim, int64_t parts) {
   return std::max<int64_t>(1,
                            kQkvBlockBytes / (std::max<int64_t>(rows, 1) * head_dim * int64_t{sizeof(float)} * parts));
@@ -136,7 +136,7 @@ FirstBytes qkv_first_weights(const QkvParams& s, const Tile& tile) {
   return first;
 }
 
-// Splits into nearly equal parts between heads of q or pairs of k and v.
+// Returns the columns at which to split: nearly equal parts that begin at a head of q or at a pair of k and v.
 std::vector<int64_t> cut_heads(const QkvAttrs& a, int tiles) {
   const int64_t d = a.head_dim, q_cols = a.num_heads * d, cols = q_cols + 2 * a.num_kv_heads * d;
   std::vector<int64_t> begin = {0};

@@ -33,7 +33,7 @@ void run_rms_norm(const RmsNormParams& p, const Tile& tile, const StepContext&, 
   }
 }
 
-// For linear ops: a few whole rows at a time through scratch.
+// Computes a tile whose output is stored in the layouts of linear ops: a few whole rows at a time through scratch.
 void run_prepared(const RmsNormParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   p.out.write_parts(tile, p.out.rows.eval(step.sizes), worker.scratch, p.y, [&](const Tile& part, float* rows) {
     norm(p, p.x + part.row_begin * p.row_stride, (part.row_end - part.row_begin) * (p.row_stride / p.cols), rows);

@@ -14,7 +14,7 @@ namespace {
 
 using ElementOp = tiles::Elementwise::Op;
 
-/// Writes output 0. b is one row until b_stride is set.
+/// Returns a stage that writes output 0. Until b_stride is set, operand b is one row.
 ElementwiseStage elementwise_stage(TileLowerContext& c, ElementOp op) {
   const int64_t cols = c.out().shape[1].constant();
   ElementwiseStage s(c, tiles::KernelId::kElementwise);
@@ -41,7 +41,7 @@ void add_elementwise(TileLowerContext& c, tiles::Elementwise::Op op, ValueId a, 
 
 namespace {
 
-/// All inputs of the op, one or two.
+/// Lowers an op with one or two inputs to the elementwise kernel.
 Status lower_elementwise(TileLowerContext& c, ElementOp op, float number = 0,
                          Activation activation = Activation::kSilu) {
   const auto& inputs = c.op().inputs;

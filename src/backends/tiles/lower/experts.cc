@@ -40,7 +40,8 @@ Status lower_moe_router(TileLowerContext& c) {
   return {};
 }
 
-/// Products of the rows of each expert with its matrix, of inputs first .. first + num_experts - 1.
+/// Adds the stage that multiplies the rows of each expert with its matrix; the matrices are inputs first to first +
+/// num_experts - 1.
 template <class Kernel>
 Status add_expert_product(TileLowerContext& c, tiles::KernelId id, const char* part, size_t first, int bias,
                           bool by_token, ValueId y) {

@@ -13,7 +13,8 @@ static_assert(std::is_same_v<tiles::JointAttention::Args, tiles::JointAttentionB
 using HeadNormStage = TileStageBuilder<tiles::Norm>;
 using HeadRopeStage = TileStageBuilder<tiles::Rope>;
 
-/// Heads [rows, cols] after their steps, whose inputs begin at `next`, which is advanced past them.
+/// Adds the stages of norm and rope for heads [rows, cols] and returns their result. The inputs of the steps begin at
+/// `next`, which is advanced past them.
 Result<ValueId> add_head_steps(TileLowerContext& c, const HeadSteps& steps, ValueId x, const Dim& rows, int64_t cols,
                                int64_t head_dim, size_t& next) {
   const int64_t tile_cols = std::min(cols, std::max<int64_t>(1, 1024 / head_dim) * head_dim);  // whole heads

@@ -32,8 +32,8 @@ namespace {
 
 using ProductArgs = tiles::LinearArgs;
 
-/// y = x with the step's adapters at a site added, in two stages: x down^T once, then up. `down` reads the
-/// rows that the op multiplies.
+/// Adds two stages that compute y = `without` plus the products of the step's adapters at a site: first x down^T, then
+/// the product with the up matrices. `down` reads the rows that the op multiplies.
 template <class Kernel>
 void add_adapters(TileLowerContext& c, TileStageBuilder<Kernel> down, std::shared_ptr<AdapterSite> site,
                   ValueId without, ValueId y) {
@@ -62,7 +62,7 @@ void add_adapters(TileLowerContext& c, TileStageBuilder<Kernel> down, std::share
   up.add();
 }
 
-/// The table of gates or of the items' biases.
+/// Makes the stage read the table of gates, or of the items' biases.
 template <class Kernel>
 void read_table(TileLowerContext& c, TileStageBuilder<Kernel>& s, size_t input, int64_t begin, const Dim& item_rows,
                 bool is_gate) {
@@ -121,7 +121,9 @@ Status lower_heads(TileLowerContext& c, tiles::KernelId id) {
   // Columns of a task lie in one head and begin with a panel.
   int64_t cols = std::min<int64_t>(features, tiles::kLinearCols);
   while (features % cols != 0) cols = (cols - 1) / kRowPanelRows * kRowPanelRows;
-  if (cols == 0) return unsupported("heads of {} features; expected at most 128, or a multiple of 16", features);
+  if (cols == 0)
+    return unsupported(
+        "heads of {} features are not supported on this device; expected at most 128, or a multiple of 16", features);
   s.stage().set_grid(c.out().shape[0], heads * features, cols, Kernel::kPassRows, 1);
   s.add();
   return {};
@@ -157,7 +159,7 @@ Status lower_patches(TileLowerContext& c, tiles::KernelId id) {
         "convolution {} with a {} weight; this device computes convolutions of two axes, with equal kernels, strides "
         "and zero padding, float weights and one group. Run the network on the CPU",
         c.op().def->describe(c.op().attrs), dtype_info(c.in(1).dtype).name);
-  if (attrs.has_norm) return internal("a norm in a convolution is for CPUs");
+  if (attrs.has_norm) return internal("only the CPU back end fuses a norm into a convolution");
   const int64_t channels = c.in(0).shape[1].constant();
   TileStageBuilder<Kernel> s(c, id);
   REDLINE_TRY(set_product(s.args, c.in(1)));

@@ -18,7 +18,7 @@ using ScaleStage = TileStageBuilder<tiles::GroupNormScale>;
 using RowsStage = TileStageBuilder<tiles::ConcatRows>;
 using TimestepStage = TileStageBuilder<tiles::TimestepEmbedding>;
 
-/// Output 0 is like x.
+/// Returns a stage that computes output 0, which has the shape of x.
 ModulateStage modulate_stage(TileLowerContext& c, ValueId x, ValueId table, const Dim& item_rows) {
   const int64_t cols = c.out().shape[1].constant();
   ModulateStage s(c, tiles::KernelId::kModulate);
@@ -75,7 +75,7 @@ Status lower_group_norm(TileLowerContext& c) {
   return {};
 }
 
-/// `b`: absent for slice_rows.
+/// Adds the stage of concat_rows, or, without `b`, of slice_rows.
 void add_rows(TileLowerContext& c, const RowsOpAttrs& a, bool has_b) {
   RowsStage s(c, tiles::KernelId::kConcatRows);
   const int64_t cols = c.out().shape[1].constant();

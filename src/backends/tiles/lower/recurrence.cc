@@ -15,7 +15,7 @@ using GatesStage = TileStageBuilder<tiles::LinearF32>;
 using LstmStage = TileStageBuilder<tiles::Lstm>;
 using SigmoidStage = TileStageBuilder<tiles::Elementwise>;
 
-/// A task has all rows of its columns: tokens follow each other.
+/// Row tile of stages whose tasks compute all rows of their columns, because each token depends on the one before.
 constexpr int kAllRows = INT32_MAX;
 
 tiles::RecurrentAddress recurrent_address(const TileLowerContext& c, size_t i) {
@@ -26,7 +26,7 @@ tiles::RecurrentAddress recurrent_address(const TileLowerContext& c, size_t i) {
 Status lower_causal_conv(TileLowerContext& c) {
   const auto& a = std::any_cast<const CausalConvAttrs&>(c.op().attrs);
   if (a.taps > tiles::CausalConv::kMaxTaps)
-    return unsupported("{} taps; at most {}", a.taps, tiles::CausalConv::kMaxTaps);
+    return unsupported("a convolution of {} taps; this device has room for {}", a.taps, tiles::CausalConv::kMaxTaps);
   const int64_t channels = c.out().shape[1].constant();
   ConvStage s(c, tiles::KernelId::kCausalConv);
   s.args.channels = static_cast<int32_t>(channels);
@@ -98,12 +98,13 @@ Status lower_sigmoid_mul(TileLowerContext& c) {
   return {};
 }
 
-/// A layer is two stages: the gates' part of its input for all tokens at once, and the recurrence. In float32, as on
-/// the CPU: errors would add up from token to token.
+/// Adds two stages for each layer: the products of its input for all tokens at once, then the recurrence. They compute
+/// in float32 as on the CPU, because errors would add up from token to token.
 Status lower_lstm(TileLowerContext& c) {
   const auto& a = std::any_cast<const LstmAttrs&>(c.op().attrs);
   if (a.hidden_size > tiles::Lstm::kMaxHidden)
-    return unsupported("a hidden size of {}; at most {}", a.hidden_size, tiles::Lstm::kMaxHidden);
+    return unsupported("an lstm with hidden size {}; this device has room for {}", a.hidden_size,
+                       tiles::Lstm::kMaxHidden);
   const Dim tokens = c.out().shape[0];
   ValueId x = c.op().inputs[0];
   for (int64_t layer = 0; layer < a.num_layers(); ++layer) {

@@ -12,8 +12,8 @@ namespace redline {
 struct MachineState {
   double read_gb_s = 0;  ///< read bandwidth of all threads, from memory
   double f32_gop_s = 0;  ///< multiply-adds in registers, of all threads
-  double ping_pong_ns =
-      0;  ///< one cache line, one way, between the first and the last thread's core; 0 with one thread
+  /// One-way latency of a cache line between the cores of the first and the last thread; 0 with one thread.
+  double ping_pong_ns = 0;
 };
 
 /// Returns true if a timing between the two samples is doubtful: read bandwidth or arithmetic differs by more than 15
@@ -25,7 +25,7 @@ class MachineSampler {
  public:
   /// `kernels` must outlive the sampler. out_of_memory: the buffer cannot be allocated.
   static Result<MachineSampler> make(const CpuKernels& kernels, int threads);
-  /// out_of_memory: a thread cannot be created.
+  /// Takes a sample. out_of_memory: a thread cannot be created.
   Result<MachineState> sample();
 
  private:

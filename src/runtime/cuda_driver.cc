@@ -29,7 +29,7 @@ struct ContextFunctions {
   int (*memory)(size_t* free, size_t* total) = nullptr;
 };
 constexpr int kOutOfMemory = 2;
-/// Free beside the context: what stays free, the module and the tables of a step.
+/// Minimum free memory of a GPU once a context exists: the reserve, and room for the module and the tables of a step.
 constexpr int64_t kMinMemory = kDeviceReserve + (int64_t{256} << 20);
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 constexpr int kNoDevice = 100;
@@ -68,7 +68,7 @@ std::string error_name(const DriverFunctions& f, int error) {
 
 }  // namespace
 
-// Never closed: the driver starts threads.
+// The library is never closed, because the driver starts threads.
 bool has_cuda_driver() {
   std::error_code error;
   return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr || std::filesystem::exists(kKernelDriver, error);
@@ -135,9 +135,10 @@ Result<CudaContext> CudaContext::open(int index, const CudaGpu& gpu) {
   const int retained = c.retain(&context, device);
   if (retained == kOutOfMemory)
     return out_of_device_memory(
-        "cuda:{}: {} is full: of its {:.2f} GiB less than {:.2f} are free, which a context takes; {}", index, gpu.name,
+        "cuda:{}: {} is full: of its {:.2f} GiB less than {:.2f} are free, which a context needs; {}", index, gpu.name,
         gib(gpu.memory_bytes), gib(kMinMemory), kWayOut);
-  if (retained != 0) return unsupported("cuda:{}: {} gives no context: {}", index, gpu.name, error_name(f, retained));
+  if (retained != 0)
+    return unsupported("cuda:{}: {}: the driver cannot create a context: {}", index, gpu.name, error_name(f, retained));
   CudaContext opened(device);
   size_t free = 0, total = 0;
   void* popped = nullptr;
@@ -146,7 +147,9 @@ Result<CudaContext> CudaContext::open(int index, const CudaGpu& gpu) {
     error = c.memory(&free, &total);
     c.pop(&popped);
   }
-  if (error != 0) return unsupported("cuda:{}: {} does not tell its memory: {}", index, gpu.name, error_name(f, error));
+  if (error != 0)
+    return unsupported("cuda:{}: {}: the driver does not report the GPU's memory: {}", index, gpu.name,
+                       error_name(f, error));
   if (static_cast<int64_t>(free) >= kMinMemory) return opened;
   return out_of_device_memory("cuda:{}: {} is full: of its {:.2f} GiB {:.2f} are free, at least {:.2f} are needed; {}",
                               index, gpu.name, gib(static_cast<int64_t>(total)), gib(static_cast<int64_t>(free)),

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Folders that have bin/ and lib/pythonX.Y/.
+/// Returns the prefixes of Python installations: folders that have bin/ and lib/pythonX.Y/.
 std::vector<fs::path> python_prefixes() {
   std::vector<fs::path> prefixes;
   const auto add = [&](const fs::path& prefix) {

@@ -94,20 +94,20 @@ std::mutex g_notice_mutex;
 std::function<void(const std::string&)> g_notice;
 std::set<std::string> g_noted;
 
-/// The GPU of `auto`.
+/// Chooses and opens the GPU that the device name `auto` stands for.
 class AutomaticGpu {
  public:
-  /// Never destroyed: the driver may have shut down before.
+  /// Returns the only instance. It is never destroyed, because the driver may have shut down before.
   static AutomaticGpu& instance() {
     static auto& gpu = *new AutomaticGpu;
     return gpu;
   }
-  /// The first that opens; -1: none.
+  /// Returns the number of the first GPU that opens; -1 if none does.
   int index() {
     std::call_once(is_chosen_, [&] { choose(); });
     return index_;
   }
-  /// The open device, once, if it is this one.
+  /// Returns the open device to the first caller that asks for its number; nullptr otherwise.
   std::shared_ptr<OpenDevice> take(int index) {
     const std::lock_guard lock(mutex_);
     return opened_ && index_ == index ? std::exchange(opened_, nullptr) : nullptr;

@@ -20,11 +20,13 @@ namespace redline {
 namespace {
 
 constexpr int64_t kHidden = 128, kFeatures = 192;
-/// A row panel that is not full, more rows than the kernels for few rows take, and more than own kernels take.
+/// Numbers of rows to check: an incomplete row panel, more rows than kernels for few rows accept, and more than
+/// Redline's own kernels multiply if there is a library.
 constexpr int64_t kRowCounts[] = {3, 70, kOwnRows + 4};
 constexpr int64_t kMaxRows = kOwnRows + 4;
-/// Kernels round the inputs of products to bfloat16, so each term of a sum is off by at most 2^-9 of itself, and down
-/// adds the errors of gate and up. A kernel that computes something else is off by about the largest element.
+/// Maximum error relative to the largest element. Kernels round the inputs of products to bfloat16, so each term of a
+/// sum is off by at most 2^-9 of itself, and the down projection adds the errors of gate and up. A wrong kernel is off
+/// by about the largest element.
 constexpr double kTolerance = 0.03;
 /// Time limit of a persistent step, which takes some microseconds.
 constexpr double kHangSeconds = 2;
@@ -46,7 +48,7 @@ std::vector<uint8_t> bf16_matrix(int64_t rows, int64_t cols, Random& random) {
   return bytes;
 }
 
-/// Blocks of 32 codes after their scale in float16.
+/// Returns a random Q8_0 matrix: blocks of a float16 scale and 32 codes.
 std::vector<uint8_t> q8_0_matrix(int64_t rows, int64_t cols, Random& random) {
   std::vector<uint8_t> bytes;
   for (int64_t block = 0; block < rows * cols / 32; ++block) {

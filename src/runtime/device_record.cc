@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kName = "devices";
 constexpr int64_t kMaxOwnRows = int64_t{1} << 40;
 
-/// All records; an empty list instead of a file that is no list.
+/// Returns all records; an empty list if the file is missing or is not a list.
 Json read_all(const std::string& folder) {
   const Result<std::string> text = read_text_file(cache_path(folder, kName), int64_t{1} << 20);
   Json all = text.ok() ? parse_json_or_discard<Json>(*text) : Json();

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 constexpr int kRepeats = 5;
-/// Marsaglia's xorshift: numbers that are not zeros, whose products would take less power.
+/// Makes random numbers (Marsaglia's xorshift). Zeros would not do, because their products take less power.
 class Numbers {
  public:
   float next() {
@@ -33,7 +33,7 @@ class Numbers {
   uint32_t state_ = 2463534242u;
 };
 
-/// The fastest of some runs.
+/// Returns the seconds of the fastest of some runs.
 Result<double> fastest(const std::function<Status()>& run) {
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i <= kRepeats; ++i) {
@@ -93,8 +93,8 @@ Status measure_launches(const std::shared_ptr<OpenDevice>& device, WorkerTeam& t
   return {};
 }
 
-/// Seconds of the product with each number of rows, where own kernels compute up to `own_rows` of them. `weight` is
-/// square.
+/// Returns the seconds of the product for each number of rows. Redline's own kernels compute products of up to
+/// `own_rows` rows, the library the others. `weight` is square.
 Result<std::vector<double>> time_products(const std::vector<int64_t>& rows, const TensorView& weight, int64_t own_rows,
                                           const std::shared_ptr<OpenDevice>& device, WorkerTeam& team) {
   const int64_t size = weight.shape[0];
@@ -135,7 +135,7 @@ constexpr PeakType kPeakTypes[] = {{"bf16", tiles::ProductType::kBF16, 2},
                                    {"e4m3", tiles::ProductType::kE4M3, 1},
                                    {"int8", tiles::ProductType::kI8, 1}};
 
-/// Numbers of the type, as bytes.
+/// Returns the bytes of `count` random numbers of a type.
 std::vector<uint8_t> random_factor(const PeakType& type, int64_t count) {
   std::vector<uint8_t> bytes(static_cast<size_t>(count * type.bytes));
   Numbers numbers;
@@ -153,7 +153,7 @@ std::vector<uint8_t> random_factor(const PeakType& type, int64_t count) {
   return bytes;
 }
 
-/// Operations per second of a product of two matrices [size, size] by the library.
+/// Returns the operations per second of a product of two matrices [size, size] by the library.
 Result<double> measure_peak(const std::shared_ptr<OpenDevice>& device, const PeakType& type, int64_t size) {
   const int64_t count = size * size, bytes = count * type.bytes;
   const std::vector<uint8_t> host = random_factor(type, count);
@@ -186,7 +186,7 @@ Result<double> measure_own_i8(const std::shared_ptr<OpenDevice>& device, int64_t
   return 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) / seconds[0];
 }
 
-/// Without a library, own kernels are measured; e4m3 has no kernel.
+/// Measures the peak of each type. Without a library Redline's own kernels are measured; they have none for e4m3.
 void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, WorkerTeam& team, DeviceSpeeds& speeds) {
   const auto side = static_cast<int32_t>(size);
   for (const PeakType& type : kPeakTypes) {
@@ -222,7 +222,8 @@ void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, Work
 
 }  // namespace
 
-// The choice that loses least over all sizes: the last size at which own kernels win may be one time that is off.
+// Returns the limit that loses the least time over all sizes. The last size at which own kernels are faster would
+// depend on a single measurement.
 int64_t choose_own_rows(const std::vector<DeviceSpeeds::Product>& products) {
   const auto lost_by = [&](int64_t own_rows) {
     double lost = 0;

@@ -14,7 +14,7 @@
 namespace redline {
 namespace {
 
-/// The fastest of some steps of one row, after one that touches all memory.
+/// Returns the seconds of the fastest of some steps of one row, after a first step that touches all memory.
 Result<double> time_graph(Graph graph, const DeviceChoice& device, RuntimeResources& runtime) {
   ExecutableOptions options;
   options.device = device;
@@ -32,7 +32,7 @@ Result<double> time_graph(Graph graph, const DeviceChoice& device, RuntimeResour
   return fastest;
 }
 
-/// The L2 cache of the GPU that has the largest, or the last-level cache of this machine.
+/// Returns the larger of this machine's last-level cache and the largest L2 cache of any GPU, 128 MiB.
 int64_t cache_bytes() {
   constexpr int64_t kMaxL2 = int64_t{128} << 20;
   return std::max<int64_t>(kMaxL2, cache_sizes().l3);

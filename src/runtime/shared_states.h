@@ -12,10 +12,10 @@ namespace redline {
 /// Returns the index of state group `name` (StateAttrs::group) in the StatePlan of each executable, after checking that
 /// all of them lay out the pages of the group equally.
 ///
-/// One executable makes the memory of the group (make_state_memory) and fills it; the others are given 0 pages for it.
-/// In a step of any of them, StateStep::memory of the group is that memory, `pages` are those of the sequence that the
-/// step reads, and `lengths` its number of positions. Executables of one runtime run one after the other, so a step
-/// sees all that earlier steps have written.
+/// One executable allocates the memory of the group (make_state_memory) and fills it; the others allocate 0 pages for
+/// it. In a step of any executable, StateStep::memory of the group is that memory, `pages` are the pages of the
+/// sequences of the step, and `lengths` their numbers of positions. Executables of one runtime run one after the other,
+/// so a step sees everything that earlier steps have written.
 ///
 /// not_found: an executable has no such group. invalid_argument: the states of the group differ in number, name, heads,
 /// format or window, or the executables run on different devices or in different modes; the message names the state.

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-/// The part that has a state group.
+/// Returns the index of the part that has a state group.
 size_t part_of(const std::vector<size_t>& first_group, size_t group) {
   return static_cast<size_t>(std::upper_bound(first_group.begin(), first_group.end(), group) - first_group.begin()) - 1;
 }

@@ -42,7 +42,7 @@ constexpr std::string_view kLeftOut[] = {
 #undef REDLINE_ISA
     ""};
 
-/// Index of the highest set allowed by `name` ("" for all).
+/// Returns the index of the highest supported instruction set up to the one called `name`; "" allows all.
 Result<int> richest(std::string_view name) {
   std::vector<std::string_view> known, good;
   int last = 0;

@@ -27,7 +27,7 @@ struct Scratch {
   float queries[C * kMaxScanKeyDim];  ///< [rows][key_dim]
   float scores[C * C];                ///< q[t] . k[s] of rows t
   float key_scores[C * C];            ///< k[t] . k[s]
-  float weights[C];                   ///< of the tokens in one sum
+  float weights[C];                   ///< weights of the tokens in one sum
   float update[kMaxScanKeyDim * C];   ///< keys times what is left of them at the end of the chunk
   float from_state[C * kMaxScanValueDim];
   double decay[C];  ///< G
@@ -88,7 +88,7 @@ REDLINE_INLINE void copy(const float* from, float* to, int64_t count) {
   for_lanes(count, [&](int64_t i, auto lanes) { store(to + i, load(from + i, lanes), lanes); });
 }
 
-/// 1 / sqrt(|x|^2 + 1e-6)
+/// Returns 1 / sqrt(|x|^2 + 1e-6).
 REDLINE_INLINE float inverse_length(const float* x, int64_t count) {
   VecF32 sum = zero_f32();
   for_lanes(count, [&](int64_t i, auto lanes) {

@@ -23,7 +23,7 @@ struct Scratch {
 };
 static_assert(sizeof(Scratch) <= kScratchBytes);
 
-/// Mean and squared deviations of kCount vectors of channels from x on.
+/// Computes mean and sum of squared deviations over the rows for each channel of kCount vectors from x on.
 template <int kCount, class Lanes>
 REDLINE_INLINE void channel_sums(const float* x, int64_t rows, int64_t stride, Lanes lanes, float* mean,
                                  float* deviations) {

@@ -8,7 +8,7 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// 2^y for y <= 0, below -126 as at -126: y = n + f with |f| <= 1/2, and `polynomial` is near 2^f.
+/// Returns 2^max(y, -126) for y <= 0, with y = n + f, |f| <= 1/2, and 2^f approximated by `polynomial`.
 template <class Polynomial>
 REDLINE_INLINE VecF32 exp2_by(VecF32 y, float magic_number, const Polynomial& polynomial) {
   y = max(y, set1(-126.0f));
@@ -17,8 +17,9 @@ REDLINE_INLINE VecF32 exp2_by(VecF32 y, float magic_number, const Polynomial& po
   return bits_f32(bits_i32(polynomial(f)) + shl<23>(bits_i32(shifted)));
 }
 
-/// 2^(f + exponent) for |f| <= 1/2, relative error below 4 2^-24: a polynomial of degree 5, fitted by reweighted least
-/// squares to 7.5e-8 relative; the rest is rounding. Shorter than exp(), which bounds the samplers' time.
+/// Returns 2^(f + exponent) for |f| <= 1/2, relative error below 4 2^-24: a polynomial of degree 5, fitted by
+/// reweighted least squares to 7.5e-8 relative; the rest is rounding. It is shorter than exp(), which would dominate
+/// the samplers' time.
 template <int exponent>
 REDLINE_INLINE VecF32 exp2_polynomial(VecF32 f) {
   constexpr float kUnit = static_cast<float>(1 << exponent);
@@ -29,7 +30,7 @@ REDLINE_INLINE VecF32 exp2_polynomial(VecF32 f) {
   return fused(p, f, set1(kUnit * 0x1.000002p+0f));
 }
 
-/// 2^(y + 20) for y <= 0, below -126 as at -126.
+/// Returns 2^(max(y, -126) + 20) for y <= 0.
 REDLINE_INLINE VecF32 scaled_exp2(VecF32 y) { return exp2_by(y, 12582932.0f, exp2_polynomial<0>); }
 
 /// Returns the bits of scaled_exp2, except that below y = -126 anything less than 2^-105 will do.
@@ -42,8 +43,8 @@ REDLINE_INLINE VecF32 scaled_exp2_for_sums(VecF32 y) {
 #endif
 }
 
-/// Sums of weights of up to 128 logits by lane, as integers: units of 2^-20, and the remainders in units of 2^-42, both
-/// biased by the bits of 1.5 * 2^23 for each weight that was added.
+/// Sums of the weights of up to 128 logits in each lane, as integers: whole units of 2^-20, and the remainders in units
+/// of 2^-42. Each added weight adds the bits of 1.5 * 2^23 to both, which total() subtracts.
 struct WeightSums {
   static constexpr float kMagic = 12582912.0f;
   static constexpr uint32_t kBias = 0x4B400000;
@@ -56,7 +57,7 @@ struct WeightSums {
     // The remainder is at most 1/2, exact, and so is its product with 2^22, fused or not.
     rest = sum(rest, bits_i32(fma(from_nearest(scaled), set1(4194304.0f), magic)));
   }
-  /// `added`: the number of weights.
+  /// Returns the sum over the lanes in units of 2^-42. `added`: the number of weights.
   REDLINE_INLINE int64_t total(int64_t added) const {
     const LaneSums sums = reduce_add(whole, rest);
     const uint32_t bias = kBias * static_cast<uint32_t>(added);
@@ -68,13 +69,13 @@ struct WeightSums {
 struct WeightOf {
   VecF32 best, scale;
   explicit WeightOf(const BlockExpSumArgs& a) : best(set1(a.best)), scale(set1(a.scale * 1.44269504f)) {}
-  /// 2^20 times the weight.
+  /// Returns 2^20 times the weight of x.
   REDLINE_INLINE VecF32 operator()(VecF32 x) const { return scaled_exp2((x - best) * scale); }
   /// Returns 2^20 times the weight as accurately as sums need it.
   REDLINE_INLINE VecF32 for_sums(VecF32 x) const { return scaled_exp2_for_sums((x - best) * scale); }
 };
 
-/// body(x, block) for blocks of 128 logits; the last one is filled up with -inf.
+/// Calls body(x, block) for each block of 128 logits; the last block is filled up with -inf.
 template <class Body>
 REDLINE_INLINE void for_blocks(const float* x, int64_t count, const Body& body) {
   int64_t i = 0, block = 0;
@@ -103,7 +104,7 @@ void exp_sums(const BlockExpSumArgs& a) {
   });
 }
 
-/// 2^y for y up to 0 within 2.7e-6, relatively: a polynomial of degree 4.
+/// Returns 2^y for y <= 0 with a relative error of at most 2.7e-6, by a polynomial of degree 4.
 REDLINE_INLINE VecF32 near_exp2(VecF32 y) {
 #if defined(__AVX512DQ__)
   const VecF32 f = above_floor(y);
@@ -121,7 +122,7 @@ REDLINE_INLINE VecF32 near_exp2(VecF32 y) {
 #endif
 }
 
-/// Maxima of blocks, and whether there was a NaN.
+/// Computes the maximum of each block, and remembers whether any logit was NaN.
 struct BlockMaximum {
   static_assert(kLogitBlock % (2 * kWidth) == 0);
   Lanes nans = unordered(zero_f32(), zero_f32());
@@ -203,7 +204,8 @@ void split(const BlockExpSumArgs& a) {
   *a.num_between = listed;
 }
 
-/// As split(), with the sum of all. What is below `high` is subtracted, which takes no more than adding what is above.
+/// Computes split() and the sum of all weights. A block's sum is that of all weights minus those below `high`, which
+/// takes no longer than adding the weights above.
 void split_and_total(const BlockExpSumArgs& a) {
   const WeightOf weight(a);
   const VecF32 low = set1(a.low), high = set1(a.high);

@@ -13,12 +13,12 @@ REDLINE_INLINE void scale_weights(const LaneBlocks& block, Floats* w) {
   for (int i = 0; i < kCount; ++i) w[i] = block.w[i] * square_root(block.row_mean_square + block.x[i] * block.x[i]);
 }
 
-/// Nibbles as all formats of 32 elements store them: element i, then 16 + i.
+/// Stores the lower nibbles of 32 codes as all formats of 32 elements do: byte i has elements i and 16 + i.
 template <int kBytes>
 REDLINE_INLINE void put_nibbles(const Floats* codes, int at, BlockBytes<kBytes>& out) {
   for (int i = 0; i < 16; ++i) out.put(at + i, (to_int(codes[i]) & 15) | (to_int(codes[16 + i]) & 15) << 4);
 }
-/// Their fifth bits: 32 of them, element 0 lowest.
+/// Stores the fifth bits of 32 codes, element 0 in the lowest bit.
 template <int kBytes>
 REDLINE_INLINE void put_fifth_bits(const Floats* codes, int at, BlockBytes<kBytes>& out) {
   for (int b = 0; b < 4; ++b) {
@@ -28,7 +28,7 @@ REDLINE_INLINE void put_fifth_bits(const Floats* codes, int at, BlockBytes<kByte
   }
 }
 
-/// Q4_0, Q5_0: codes 0 .. 2 kMaxCode - 1 around kMaxCode.
+/// Encodes Q4_0 and Q5_0: codes from 0 to 2 kMaxCode - 1 around kMaxCode.
 template <class Format, int kMaxCode, int kFirstNibble>
 struct Symmetric {
   static constexpr int kElements = 32, kBytes = Format::kBytes;
@@ -55,7 +55,7 @@ struct Symmetric {
   }
 };
 
-/// Q4_1, Q5_1: codes 0 .. kMaxCode above a minimum.
+/// Encodes Q4_1 and Q5_1: codes from 0 to kMaxCode above a minimum.
 template <class Format, int kMaxCode, int kFirstNibble>
 struct WithMinimum {
   static constexpr int kElements = 32, kBytes = Format::kBytes;
@@ -102,7 +102,8 @@ struct EightBits {
   }
 };
 
-/// One power of two for 32 elements of four bits: the nearest of 16 values, the first of two that are equally near.
+/// Encodes MXFP4: a power of two as scale of 32 elements, and for each element the nearest of 16 values, the first of
+/// two that are equally near.
 struct Microscaling {
   static constexpr int kElements = 32, kBytes = blocks::MXFP4::kBytes;
   static constexpr bool kWantsRow = false;
@@ -132,7 +133,7 @@ struct Microscaling {
   }
 };
 
-/// The digit 0, 1, 2 of an element of a ternary format, whose scale is the largest element.
+/// Computes the digit 0, 1 or 2 of an element of a ternary format. The scale is the largest magnitude of the block.
 struct Ternary {
   Floats inverse;
   REDLINE_INLINE explicit Ternary(const Floats* x, Ints& half) {
@@ -181,7 +182,7 @@ struct FourToAByte {
 // IQ4_NL, IQ4_XS
 // ---------------------------------------------------------------------------------------------------------
 
-/// The nearest of the 16 values of the table; the upper one of two that are equally near.
+/// Returns the nearest of the 16 values of the table; the upper one of two that are equally near.
 REDLINE_INLINE Floats nearest_value(Floats x) {
   Floats value = splat(blocks::kIq4Codes[0]);
   for (int c = 1; c < 16; ++c) {
@@ -200,7 +201,7 @@ REDLINE_INLINE Floats nearest_index(Floats x) {
   return index;
 }
 
-/// The scale of 32 elements with the least weighted error, of 16.
+/// Returns the one of 16 scales that gives 32 elements the least weighted error.
 REDLINE_INLINE Floats search_table_scale(const Floats* x, const Floats* w) {
   Floats size;
   const Floats peak = signed_peak<32>(x, size);

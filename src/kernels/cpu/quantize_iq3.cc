@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kElements = blocks::IQ3_S::kElements, kBytes = blocks::IQ3_S::kBytes, kGroup = 32, kQuads = 8, kCodes = 8;
 
-/// The grid's row of four codes (three bits each, the first lowest), or the rows near it.
+/// Finds the grid's row for four codes (three bits each, the first lowest), or the rows near them.
 struct Grid {
   std::array<int16_t, 4096> row;                 ///< -1: the codes are not a row
   std::array<std::vector<uint16_t>, 4096> near;  ///< rows at the three smallest distances, nearest first
@@ -53,7 +53,7 @@ const Grid& grid() {
 
 int code_of(float x) { return std::clamp(static_cast<int>((x + 12582912.0f) - 12582912.0f), 0, kCodes - 1); }
 
-/// Row of the grid for four elements, and whether their own codes are one.
+/// Returns the row of the grid for four elements. is_own: their rounded codes are a row themselves.
 int nearest_row(const float* x, const float* root_weights, float inverse, float scale, bool& is_own) {
   size_t codes = 0;
   for (int i = 0; i < 4; ++i) codes |= static_cast<size_t>(code_of(0.5f * (inverse * x[i] - 1))) << (3 * i);
@@ -87,7 +87,7 @@ struct Sums {
   }
 };
 
-/// The rows and the scale of 32 magnitudes; a scale of 0 where all are zero.
+/// Finds the rows of 32 magnitudes and returns their scale, 0 if all are zero.
 float search_group(const float* x, const float* w, std::array<int, kQuads>& rows) {
   const float most = *std::max_element(x, x + kGroup);
   if (!(most > 0)) return 0;

@@ -13,7 +13,7 @@ REDLINE_INLINE Floats sum_of_squares(const Floats* x, int count) {
   return sum;
 }
 
-/// Weights of kCount elements from those of an importance matrix, and their sum.
+/// Computes the weights of kCount elements from the importance matrix's weights, and returns their sum.
 template <int kCount>
 REDLINE_INLINE Floats scale_weights(const Floats* x, const Floats* given, Floats mean, Floats* w) {
   Floats sum = {};
@@ -24,14 +24,14 @@ REDLINE_INLINE Floats scale_weights(const Floats* x, const Floats* given, Floats
   return sum;
 }
 
-/// Codes 0 .. most for x ~ scale code - low; where the scale is zero they stay as they are.
+/// Chooses codes from 0 to `most` for x ~ scale code - low. If the scale is zero, the codes do not change.
 template <int kCount>
 REDLINE_INLINE void choose_codes(const Floats* x, Floats scale, Floats low, int most, Floats* codes) {
   const Ints is_zero = scale == 0.0f;
   for (int i = 0; i < kCount; ++i)
     codes[i] = pick(is_zero, codes[i], clamp_code(nearest((x[i] + low) / scale), 0, static_cast<float>(most)));
 }
-/// Chooses codes for x ~ scale (code - most), codes 0 .. 2 most - 1.
+/// Chooses codes from 0 to 2 most - 1 for x ~ scale (code - most).
 template <int kCount>
 REDLINE_INLINE void choose_signed_codes(const Floats* x, Floats scale, int most, Floats* codes) {
   const Ints is_zero = scale == 0.0f;
@@ -40,7 +40,8 @@ REDLINE_INLINE void choose_signed_codes(const Floats* x, Floats scale, int most,
     codes[i] = pick(is_zero, codes[i], clamp_code(nearest(x[i] / scale), low, high) - low);
 }
 
-/// Two low bits of 256 codes as Q2_K, Q3_K and (`shift` 4) Q6_K store them: element e at byte 32 (e / 128) + e % 32.
+/// Stores two bits of each of 256 codes, from bit `shift` on, as Q2_K, Q3_K and Q6_K (`shift` 4) do: element e is at
+/// byte 32 (e / 128) + e % 32.
 template <int kBytes>
 REDLINE_INLINE void put_pairs(const Floats* codes, int shift, int at, BlockBytes<kBytes>& out) {
   for (int part = 0; part < 2; ++part)
@@ -62,7 +63,7 @@ struct Levels {
   Ints scale_half, low_half;
 };
 
-/// Without weights: the largest scale and the largest minimum are the top levels.
+/// Quantizes scales and minima without weights: the largest scale and the largest minimum get the top level.
 template <int kGroups>
 REDLINE_INLINE void level_by_largest(const Floats* scales, const Floats* mins, int top, Levels<kGroups>& levels) {
   Floats max_scale = {}, max_min = {};
@@ -81,7 +82,7 @@ REDLINE_INLINE void level_by_largest(const Floats* scales, const Floats* mins, i
   levels.low = round_to_half(max_min / highest, levels.low_half);
 }
 
-/// With weights: both are searched, each group counting as its elements together.
+/// Quantizes scales and minima with weights: searches for both; a group's weight is the sum of its elements' weights.
 template <int kGroups>
 REDLINE_INLINE void level_by_error(const Floats* scales, const Floats* mins, const Floats* sums, int top,
                                    Levels<kGroups>& levels) {
@@ -120,7 +121,7 @@ struct TwoBits {
   }
 };
 
-/// Q4_K, Q5_K.
+/// Encodes Q4_K and Q5_K.
 template <class Format, int kMaxCode>
 struct EightGroups {
   static constexpr int kElements = 256, kBytes = Format::kBytes;
@@ -174,8 +175,8 @@ struct EightGroups {
 // Around zero
 // --------------------------------------------------------------------------------------------------------------
 
-/// Codes 0 .. 7 for 16 elements without weights (make_q3_quants): single codes move while the error, weighted by the
-/// squares, falls.
+/// Chooses codes from 0 to 7 for 16 elements without weights (make_q3_quants) and returns their scale: single codes are
+/// changed as long as the error, weighted by the squares, falls.
 REDLINE_INLINE Floats search_three_bits(const Floats* x, Floats* codes) {
   Floats size, l[16];
   const Floats peak = signed_peak<16>(x, size), inverse = -4.0f / peak;

@@ -43,7 +43,7 @@ struct GatedScanArgs {
   int64_t key_dim, value_dim, heads;
   int64_t filled, rows;            ///< tokens of the chunk before this call, and in this call
   float query_scale;               ///< factor of q
-  const float *log_decay, *scale;  ///< [heads][kScanChunk]: of row r at r
+  const float *log_decay, *scale;  ///< [heads][kScanChunk]; row r of this call is at index r
   const float* skip;               ///< [heads] or nullptr
   // The state, read and written. An `after` may be its `before`. Keys and values of whole chunks are not written.
   const float* state_before;  ///< [heads][key_dim][value_dim]

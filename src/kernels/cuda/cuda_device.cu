@@ -45,7 +45,7 @@ class PinnedBuffers {
     if (error != cudaSuccess) close();
     return error;
   }
-  /// The copies from them have ended.
+  /// Frees the buffers. All copies from them must have ended.
   void close() {
     for (Half& half : halves_) {
       if (half.is_pinned) cudaFreeHost(half.memory);
@@ -54,12 +54,12 @@ class PinnedBuffers {
     }
     abandon();
   }
-  /// The GPU may still read the memory: it is not freed.
+  /// Forgets the buffers without freeing them, because the GPU may still read them.
   void abandon() {
     for (Half& half : halves_) half = {};
     bytes_ = 0;
   }
-  /// Goes to the other buffer, when the copies from it that are in `stream` have ended.
+  /// Switches to the other buffer after waiting until the copies from it that are in `stream` have ended.
   cudaError_t take_next(cudaStream_t stream) {
     if (const cudaError_t error = cudaEventRecord(halves_[now_].copied, stream); error != cudaSuccess) return error;
     now_ ^= 1;
@@ -77,14 +77,14 @@ class PinnedBuffers {
   int now_ = 0;
 };
 
-/// Copies of what lies anywhere on the host, through pinned buffers.
+/// Uploads data from any host memory through pinned buffers.
 class PinnedUploads {
  public:
-  /// Not cudaSuccess: there is no pinned memory.
+  /// Allocates the buffers. Any result other than cudaSuccess: there is no pinned memory.
   cudaError_t open() { return buffers_.open(kBytes, false); }
   bool is_open() const { return buffers_.bytes() > 0; }
   void abandon() { buffers_.abandon(); }
-  /// In the order of the stream; `from` may change when this returns.
+  /// Copies in the order of the stream. The caller may change `from` when this returns.
   cudaError_t upload(void* to, const void* from, size_t bytes, cudaStream_t stream) {
     for (size_t at = 0; at < bytes;) {
       if (used_ == buffers_.bytes()) {
@@ -127,11 +127,12 @@ class CudaDevice {
     cudaStreamDestroy(copies_);
     cudaStreamDestroy(stream_);
   }
-  /// `libraries`: the folders of cuBLASLt, as MatrixLibrary::open().
+  /// Opens GPU `index`. `libraries`: folders of cuBLASLt, see MatrixLibrary::open().
   cudaError_t open(int32_t index, const char* libraries);
   TileDevice* table() { return &table_; }
 
-  /// Calls may come from any thread, and each thread has a GPU of its own that its calls mean.
+  /// Converts `self` and makes the GPU current for the calling thread: CUDA keeps the current GPU per thread, and calls
+  /// may come from any thread.
   static CudaDevice& of(void* self) {
     auto& device = *static_cast<CudaDevice*>(self);
     cudaSetDevice(device.index_);
@@ -255,7 +256,8 @@ class CudaDevice {
     cudaStreamSynchronize(stream_);
     cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
-  /// Cooperative, so that all blocks are resident: a block that waits for another one could deadlock otherwise.
+  /// Launches a persistent step cooperatively, so that all blocks are resident: otherwise a block that waits for
+  /// another one could deadlock.
   int32_t run_program(const ProgramTables* program, int32_t blocks) {
     ProgramTables tables = *program;
     void* args[] = {&tables};
@@ -320,17 +322,18 @@ class CudaDevice {
   cudaEvent_t order_ = nullptr;
   PinnedUploads uploads_;
   static constexpr size_t kStagingBytes = size_t{64} << 20;
-  PinnedBuffers staging_;  ///< of weights, while a model is opened
+  PinnedBuffers staging_;  ///< buffers for weights while a model is opened
   std::unique_ptr<MatrixLibrary> library_;
   int32_t index_ = 0;
-  int shared_bytes_ = 0;  ///< of a block that needs them
+  int shared_bytes_ = 0;  ///< shared memory of a block whose kernel uses shared memory
   bool has_overlap_ = false;
-  bool is_lost_ = false;  ///< a step does not end: no call may wait for the GPU any more
+  bool is_lost_ = false;  ///< a step has not ended within its limit: no call may wait for the GPU from then on
   char name_[300] = "cuda", model_[300] = "";
   char error_[512] = "";
 };
 
-/// Blocks of a persistent step that the GPU runs at the same time; 0: none, and `why` says why.
+/// Returns the number of blocks of a persistent step that the GPU runs at the same time. 0: it cannot run persistent
+/// steps; `why` is set to the reason.
 int resident_blocks(const cudaDeviceProp& properties, int shared_bytes, const char*& why) {
   if (properties.cooperativeLaunch == 0) {
     why = "the GPU has no cooperative launches";

@@ -75,8 +75,8 @@ MatrixLibrary::Plan& MatrixLibrary::plan(int32_t rows, int32_t cols, int32_t k, 
   return plans_.get({rows, cols, k, type}, [&](Plan& made) { make_plan(made, rows, cols, k, type); });
 }
 
-// The library's matrices are column-major: of them, a row-major one is the transpose. y^T [cols, rows] = w x^T, where w
-// is the transpose of what the library sees.
+// Makes the plan of y = x w^T. The library's matrices are column-major, so it reads each row-major matrix as its
+// transpose. It computes y^T [cols, rows] = w x^T: its first factor is transposed (w), its second one is not (x^T).
 void MatrixLibrary::make_plan(Plan& p, int32_t rows, int32_t cols, int32_t k, ProductType type) {
   p.functions = &f_;
   const bool is_integer = type == ProductType::kI8;

@@ -78,7 +78,8 @@ class EmulatedDevice {
   }
   int32_t upload(void* to, const void* from, int64_t bytes) { return copy(to, from, bytes); }
   int32_t download(void* to, const void* from, int64_t bytes) { return copy(to, from, bytes); }
-  /// Copies arrive as late as they may: when their buffer is given out again, or at the end.
+  /// Returns the next staging buffer. Copies from a buffer arrive as late as the interface allows: when the buffer is
+  /// returned again, or at end_staging().
   int32_t stage(int64_t, void** memory, int64_t* bytes) {
     staging_now_ ^= 1;
     StagingBuffer& buffer = staging_[staging_now_];
@@ -161,7 +162,7 @@ class EmulatedDevice {
     return 0;
   }
 
-  /// Blocks of a launch are independent: they run on the workers, in any order.
+  /// Runs the blocks of a launch on the workers, in any order, because they are independent.
   int32_t launch(const tiles::ProgramTables* program, int32_t stage, tiles::KernelId kernel, int32_t blocks) {
     if (captured_) {
       captured_->push_back({*program, stage, kernel, blocks, {}});
@@ -222,7 +223,7 @@ class EmulatedDevice {
     int32_t stage;
     tiles::KernelId kernel;
     int32_t blocks;
-    tiles::MatrixProduct product;  ///< instead, if it has rows
+    tiles::MatrixProduct product;  ///< if it has rows, the launch is this product of the library and not a kernel
   };
   using Graph = std::vector<Launch>;
   struct StagingBuffer {
@@ -259,7 +260,7 @@ class EmulatedDevice {
     error_ = status.message();
     return 1;
   }
-  /// Machines keep their stacks and shared memory from run to run.
+  /// Returns a machine that no launch uses. Machines are reused, because they own stacks and shared memory.
   std::unique_ptr<Machine> take_machine() {
     const std::lock_guard lock(mutex_);
     if (machines_.empty()) return std::make_unique<Machine>(memory_);
@@ -282,7 +283,7 @@ class EmulatedDevice {
   std::vector<std::unique_ptr<Machine>> machines_;
   StagingBuffer staging_[2];
   size_t staging_now_ = 0;
-  std::unique_ptr<Graph> captured_;  ///< while one is being captured
+  std::unique_ptr<Graph> captured_;  ///< the graph that is being captured; null: none
   Status failure_;
   std::string error_;
 };

@@ -5,9 +5,10 @@
 namespace redline::emu {
 namespace {
 
-/// A NaN as float32, float16 and bfloat16, and no code that a packed weight is likely to have everywhere.
+/// Byte that marks undefined memory. Repeated, it is a NaN in float32, float16 and bfloat16, and an unlikely value of
+/// packed weights.
 constexpr uint8_t kPoison = 0xff;
-/// In a random order, one in this many loads and stores yields.
+/// If the order is random, one in this many loads and stores lets another fiber run.
 constexpr uint32_t kSwitchEvery = 64;
 
 }  // namespace

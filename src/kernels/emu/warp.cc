@@ -19,7 +19,7 @@ void Warp::consumer_sync() {
 
 namespace {
 
-/// Keeps the registers of a product and poisons them.
+/// Saves the values of a product's registers in `kept`, then poisons the registers until the product is done.
 template <class T>
 void poison(Lanes<T>* const (&registers)[32], T value, std::vector<std::pair<Lanes<T>*, Lanes<T>>>& kept) {
   for (Lanes<T>* const each : registers) {
@@ -74,7 +74,7 @@ void Warp::group_wait() {
   issued_.clear();
 }
 
-// K in order, as mma_bf16() (fragment.h).
+// Computes the product; sums over K in order, like mma_bf16() (fragment.h).
 void Warp::multiply(const GroupProduct& product) {
   if (std::find(block_.unpublished.begin(), block_.unpublished.end(), 1) != block_.unpublished.end())
     machine_.fail(internal("emulated device: a product reads shared memory with stores that no fence has published"));

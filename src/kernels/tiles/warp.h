@@ -10,18 +10,18 @@
 //   ballot                        a bit for each lane
 //   consumer_sync()               named barrier of all consumer warps
 //   barrier_init, barrier_arrive, barrier_expect, barrier_wait    mbarriers, by number: arrivals, bytes, parity
-//   has_bulk_copies()             whether the device has the next one (sm_90 and newer)
+//   has_bulk_copies()             true if the device has bulk_copy (sm_90 and newer)
 //   bulk_copy                     asynchronous copy of global memory that no kernel writes, completed on an mbarrier
-//   async_copy, async_arrive      the same by the lanes of a warp, for older devices: an arrival of each lane follows
-//                                 its copies
-//   ring_stages()                 that the shared memory of the block has room for
-//   shared_address                of an offset in shared memory, as descriptors of matrices have it
-//   publish_shared                what this warp has stored in shared memory can be read by products of warp groups,
-//                                 after a barrier
+//   async_copy, async_arrive      asynchronous copy by the lanes of a warp, for older devices; each lane arrives at the
+//                                 mbarrier after its copies
+//   ring_stages()                 number of ring stages that the shared memory of the block has room for
+//   shared_address                address of an offset in shared memory, in the form of matrix descriptors
+//   publish_shared                makes this warp's stores to shared memory readable by products of warp groups, after
+//                                 a barrier
 //   event_wait, event_release     counted events of a persistent step
 //   draw                          the next number of a counter that all blocks of a persistent step draw from
-//   watch, is_abandoned           a time limit for each wait: past it all return at once and the step is abandoned
-//   at_task                       what the report of such a wait names
+//   watch, is_abandoned           a time limit for each wait; after it all waits return at once and the step is aborted
+//   at_task                       sets the task that the report of a timed-out wait names
 #pragma once
 
 #include "kernels/tiles/block.h"

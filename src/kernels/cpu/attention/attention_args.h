@@ -35,9 +35,9 @@ struct AttentionMaskView {
 /// each chunk and query row (row, head of the group) is stored there for attention_merge, y is not written, and kv_end
 /// must be a multiple of kKvChunk too.
 ///
-/// Rows of several sequences that share these pages: `row_places` says where each is, and first_position is at least
-/// kv_end, so that every row attends to all positions. Not with chunk, slopes or a mask, and not for attention_tiles of
-/// kBF16 pages. slopes and mask are read by attention_vectors only.
+/// A call may have rows of several sequences that share these pages: `row_places` then gives the place of each row, and
+/// first_position is at least kv_end, so that every row attends to all positions. Such a call has no chunk, slopes or
+/// mask, and does not use attention_tiles of kBF16 pages. Only attention_vectors reads slopes and mask.
 struct AttentionArgs {
   const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
   int64_t q_stride;
@@ -55,7 +55,8 @@ struct AttentionArgs {
   /// True if kv_begin is the first position that the rows attend to: `partials` then takes one merged result of all
   /// chunks.
   bool merges_chunks = false;
-  const int32_t* row_places = nullptr;  ///< row r of q: q + row_places[r] * q_stride; nullptr: r. With partials only
+  /// Row r of q is at q + row_places[r] * q_stride; nullptr: at q + r * q_stride. Requires `partials`.
+  const int32_t* row_places = nullptr;
   float soft_cap = 0;
   const float* sinks = nullptr;  ///< [group] or nullptr; partials do not contain them
   int64_t chunk = 0;
@@ -73,8 +74,9 @@ struct AttentionMergeArgs {
   int64_t chunks, rows, group, head_dim;
   float* y;  ///< layout as in AttentionArgs
   int64_t y_stride;
-  /// Partials of rows of several sequences, from the first query row of these on: [num_shared], shared_stride floats
-  /// apart. The first one may be the result of many chunks (AttentionArgs::merges_chunks).
+  /// Partials that were computed together with other sequences (AttentionArgs::row_places), from the first query row of
+  /// this call on: [num_shared], shared_stride floats apart. The first one may be the result of many chunks
+  /// (AttentionArgs::merges_chunks).
   const float* shared = nullptr;
   int64_t num_shared = 0, shared_stride = 0;
   const float* sinks = nullptr;  ///< as in AttentionArgs

@@ -100,7 +100,7 @@ template <int lanes>
 constexpr int kTileSums = lanes > kWidth ? 8 : 16;
 
 /// Computes scores = keys . queries for 16 positions of a page. `width`: head_dim in whole pairs; `whole`: it is a
-/// whole number of steps. Meanwhile as much data is prefetched at each address of `soon`.
+/// whole number of steps. Meanwhile prefetches cache lines from each of the two addresses in `soon` on.
 template <int lanes, bool whole>
 [[gnu::noinline]] void score_block(const int32_t* q, const BF16* keys, int64_t width, float* scores,
                                    const char* const* soon) {
@@ -128,7 +128,7 @@ template <int lanes, bool whole>
   }
 }
 
-/// The pages of a chunk whose values are summed, and addresses from which as many bytes are prefetched meanwhile.
+/// The pages of a chunk whose values are summed, and for each page an address from which data is prefetched meanwhile.
 struct ValuePages {
   int64_t position[kChunkPages];
   const BF16* values[kChunkPages];

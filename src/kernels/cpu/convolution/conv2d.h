@@ -64,7 +64,8 @@ struct ConvTiles {
   void* buffer;                      ///< conv_buffer_bytes, aligned to 64 bytes
   void* scratch;                     ///< kScratchBytes
   DType weight_type = DType::kBF16;  ///< or kF16 or kF32, for conv_f32
-  /// Contiguous in x too, at most conv_items_at_once; if more than one, all their rows are computed
+  /// Number of items, at most conv_items_at_once; they are contiguous in x and y. With several items all of their rows
+  /// are computed.
   int64_t items = 1;
 };
 inline constexpr int64_t kConvMaxKernel = 7;

@@ -57,7 +57,7 @@ class DepthwiseRun {
     if (a_.residual != nullptr) sum = sum + load(a_.residual + at, lanes);
     store(a_.y + at, sum, lanes);
   }
-  /// One output, at an edge or beside one.
+  /// Computes one output, some of whose taps may lie outside of the input.
   void one(int64_t y_at, int64_t q) const {
     for_lanes(a_.c_end - a_.c_begin, [&](int64_t i, auto lanes) REDLINE_LAMBDA {
       const int64_t c = a_.c_begin + i;
@@ -71,7 +71,7 @@ class DepthwiseRun {
       finish(y_at, q, c, sum, lanes);
     });
   }
-  /// kDepthwisePixels outputs from q on, with all taps inside of the input.
+  /// Computes kDepthwisePixels outputs from q on, whose taps all lie inside of the input.
   template <bool kIsThree>
   void many(int64_t y_at, int64_t q) const {
     const ConvAxisArgs& axis = in_.axes[2];

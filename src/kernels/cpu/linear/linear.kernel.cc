@@ -36,7 +36,8 @@ constexpr int64_t kLinesBytes = kTileRowPanels * kChunk * kRowPanelRows * 4;
 static_assert(kMinBlockedRows <= kBlockRows && kTileCols <= kBlockCols);
 static_assert(kSumBytes + kLinesBytes <= kScratchBytes);
 
-// Loads of the two 16-row vectors for k and k + 1, the numbers of x that they are multiplied by, and the sum of both.
+// Loads the two 16-row vectors for k and k + 1 ("even" and "odd") and the elements of x that they are multiplied by,
+// and adds both sums at the end.
 struct LinesOfOneK {
   REDLINE_INLINE static VecF32 x_even(const float* x) { return set1(x[0]); }
   REDLINE_INLINE static VecF32 x_odd(const float* x) { return set1(x[1]); }
@@ -46,7 +47,7 @@ struct LinesOfOneK {
     for (int i = 0; i < kRowPanelVecs; ++i) y.v[i] = even.v[i] + odd.v[i];
     return y;
   }
-  /// The last k of an odd K: the other half of its pair is padding, and x ends there.
+  /// Returns x for the last k of an odd K: the other half of its pair is padding, and x ends there.
   REDLINE_INLINE static VecF32 last_x(const float* x) { return set1(x[0]); }
   static constexpr bool kIsOddUsedInLast = false;
 };
@@ -96,8 +97,9 @@ struct F16Lines : LinesOfOneK {
 };
 
 #if defined(__AVX2__)
-// The conversion instruction takes numbers that follow each other, which are k and k + 1 of the same row. "Even" are here
-// both k of the first eight rows, "odd" both of the other eight. The sums of an element are the same, added in the end.
+// The conversion instruction reads consecutive numbers, which are k and k + 1 of the same row. Here the "even" vector
+// holds both k of the first eight rows and the "odd" vector both k of the other eight. Each element still has the same
+// two sums, which are added at the end.
 struct F16PairLines {
   static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
   static constexpr bool kIsOddUsedInLast = true;
@@ -238,11 +240,11 @@ struct PlainWeight {
         static_cast<const uint8_t*>(a.weight) + n / kRowPanelRows * t.row_panel_bytes + k_begin / 2 * Lines::kPairBytes;
   }
 };
-/// Weights that are made float32 in scratch, a chunk at a time.
+/// Weights that are converted to float32 in scratch, a chunk at a time.
 struct UnpackedWeight {
   using Lines = F32Lines;
   static constexpr bool kIsUnpacked = true;
-  /// Where the lines of a tile go; row panels are kChunk lines apart.
+  /// Returns the place of a tile's lines in scratch; row panels are kChunk lines apart.
   REDLINE_INLINE static float* lines_in_scratch(const LinearArgs& a, Tile& t) {
     auto* const lines = static_cast<uint8_t*>(a.scratch) + kSumBytes;
     t.lines = lines;
@@ -383,7 +385,7 @@ void linear(const LinearArgs& a) {
   }
 }
 
-/// Few rows read the weights where they are, as `Few`.
+/// Multiplies few rows directly with the packed weights, read as `Few`, and many rows with expanded weights.
 template <class Plain, class Few = Plain>
 void linear_expanding(const LinearArgs& a) {
   if (a.rows < Plain::kMinExpandRows) linear<PlainWeight<Few>>(a);

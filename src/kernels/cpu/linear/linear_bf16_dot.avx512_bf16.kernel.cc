@@ -27,7 +27,7 @@ constexpr int64_t kPrefetchBytes = 2048;
 // four row panels read faster; from memory two streams do.
 constexpr int64_t kCachedBytes = 512 << 10;
 
-/// All of K of all rows.
+/// A tile of all rows by some row panels, over all of K.
 struct StreamTile {
   const LinearArgs* a;
   int64_t n;
@@ -99,7 +99,7 @@ void run_few(const LinearArgs& a, int64_t row_panel_bytes) {
   }
 }
 
-// One chunk of K of a tile, where there are many rows.
+// A tile of some rows by some row panels, over one chunk of K. Used for many rows.
 struct BlockTile {
   const uint8_t* x[kRowGroups];  // of kGroupRows adjacent rows each
   const uint8_t* w[kDotRowPanels];
@@ -167,7 +167,7 @@ void finish_tile(const LinearArgs& a, int64_t row, int64_t n, int64_t rows, cons
 
 int64_t tiles_of(int64_t rows) { return (rows + kDotRows - 1) / kDotRows; }
 
-/// A chunk of K of all rows of a panel and one tile of columns.
+/// The product of all rows of a panel of x with one tile of columns, over one chunk of K.
 struct Chunk {
   int64_t panel, rows;
   int64_t n;

@@ -37,7 +37,7 @@ constexpr Recorded kRecorded[] = {
     {"", "", "", 0, {}},  // an array needs an element
 };
 
-/// As in the table.
+/// Returns the maker of this CPU as the table spells it; "" for other makers.
 std::string_view maker_of_this_cpu() {
 #if defined(__x86_64__)
   if (__builtin_cpu_is("intel")) return "intel";
@@ -46,7 +46,8 @@ std::string_view maker_of_this_cpu() {
   return "";
 }
 
-/// linear_kernel, without tile kernels that are only an emulation here, and vector kernels that tiles make pointless.
+/// Returns linear_kernel(); nullptr for tile kernels that are only emulated on this CPU, and for requantizing kernels
+/// on CPUs with a tile unit, which is faster.
 void (*kernel_of(const CpuKernels& table, DType type, ActivationLayout form))(const LinearArgs&) {
   const bool has_fast_tiles = table.has_tile_unit || (weight_traits(type).is_bf16_pairs && table.has_fast_bf16_dot);
   const bool is_fast = form == ActivationLayout::kBf16Tiled       ? has_fast_tiles
@@ -55,7 +56,7 @@ void (*kernel_of(const CpuKernels& table, DType type, ActivationLayout form))(co
   return is_fast ? linear_kernel(table, type, form) : nullptr;
 }
 
-/// False when there is no record, or when `table` lacks a recorded kernel.
+/// Sets `kernels` to the recorded choice. Returns false if there is no record, or if `table` lacks a recorded kernel.
 bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kernels) {
   const auto type = static_cast<size_t>(weight);
   const std::string_view isa = table.linear_isa[type] ? table.linear_isa[type] : "", name = dtype_info(weight).name;

@@ -10,10 +10,10 @@
 //     static constexpr int64_t kChunk;       elements of K loaded at a time, a multiple of both
 //     static constexpr bool kIsUnsigned;     codes have 128 added, and sums begin at -128 times the sum of x codes
 //     static constexpr bool kHasStarts;      x is kI8TiledGroups, which has these instead of its sums
-//     const uint8_t* place(a, n, k)          where the weights of a row panel begin at element k
-//     int64_t row_panel_bytes(a), bytes(a, k)   of a row panel; of k elements of it
-//     void load(a, n, row_panels, k, count, scratch)   `count` elements of K: codes and, with kScaleGroup, scales
-//     RowPanelF32 end_scale(a, n)            without kScaleGroup: of a row panel
+//     const uint8_t* place(a, n, k)          address of element k in the row panel of column n
+//     int64_t row_panel_bytes(a), bytes(a, k)   bytes of a row panel, and of k elements of it
+//     void load(a, n, row_panels, k, count, scratch)   loads codes, and with kScaleGroup scales, of `count` elements
+//     RowPanelF32 end_scale(a, n)            scales of a row panel that are applied at the end (kScaleGroup 0)
 #pragma once
 
 #include "kernels/cpu/linear/linear_finish.h"

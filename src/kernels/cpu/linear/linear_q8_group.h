@@ -45,12 +45,12 @@ struct Ahead {
   }
 };
 
-// The time when the scales of 256 elements are read: before their codes,
+// The scales of 256 elements are read before their codes.
 struct ScalesFirst {};
-// with the codes of their block, which then need no others,
+// The scales of a block are read together with its codes; `Head` reads them.
 template <class Head>
 struct ScalesBeside {};
-// or after the codes, by find().
+// The scales are read by find() after the codes.
 template <class Find>
 struct ScalesAfter {
   Find find;

@@ -19,8 +19,8 @@ REDLINE_INLINE void store_codes(int8_t* codes, VecI32 v) {
 #endif
 }
 
-/// Codes of as many whole groups of kI8TileColumns as there are, kXTileRows groups apart. Adds them to the lanes of
-/// `sums` and returns the number of columns.
+/// Writes the codes of all whole groups of kI8TileColumns columns; consecutive groups are kXTileRows groups apart. Adds
+/// the codes to the lanes of `sums` and returns the number of columns.
 REDLINE_INLINE int64_t put_whole_lines(const float* x, int64_t count, VecF32 inverse, int8_t* codes, VecI32& sums) {
 #if defined(__AVX512F__)
   int64_t i = 0;
@@ -37,7 +37,7 @@ REDLINE_INLINE int64_t put_whole_lines(const float* x, int64_t count, VecF32 inv
 #endif
 }
 
-/// Up to kI8Chunk elements; codes of 64 columns are kXTileRows * 64 bytes apart.
+/// Converts up to kI8Chunk elements that share a scale; codes of 64 columns are kXTileRows * 64 bytes apart.
 void prepare_chunk(const float* x, int64_t count, int8_t* codes, float* scale, int32_t* sum) {
   constexpr int kAtOnce = 4;  // independent accumulators, to hide latency
   VecF32 largest[kAtOnce] = {}, poison[kAtOnce] = {};

@@ -16,7 +16,8 @@ REDLINE_INLINE int32_t largest_lane(__m256i v) {
   return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
 }
 
-// A group, or what is left of the row: a multiple of kQ8Step. It is a twentieth of a prompt's time element by element.
+// Converts a group, or the rest of the row; `count` is a multiple of kQ8Step. Element by element this would take a
+// twentieth of a prompt's time.
 void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& numbers) {
   constexpr int kSteps = kQ8Group / kQ8Step, kLines = kQ8Group / 64;
   const int steps = static_cast<int>(count / kQ8Step);
@@ -80,7 +81,7 @@ void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& n
 
 #else
 
-// A group, or what is left of the row: a multiple of kQ8Step.
+// Converts a group, or the rest of the row; `count` is a multiple of kQ8Step.
 void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& numbers) {
   float step_max[kQ8Group / kQ8Step] = {}, x_max = 0;
   VecF32 poison = zero_f32();
@@ -136,7 +137,7 @@ void prepare_q8(const PrepareXArgs& a) {
   }
 }
 
-// 32 elements: `count` from x, the rest zeros.
+// Writes 32 elements: `count` elements of x, then zeros.
 void prepare_tile_row(const float* x, int64_t count, BF16* out) {
   if (count == 32) {
 #pragma GCC unroll 8

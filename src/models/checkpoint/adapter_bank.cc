@@ -108,7 +108,7 @@ struct SiteFactors {
   double scale = 1;
 };
 
-/// A whole matrix [out_features, in_features] as the product of itself and an identity.
+/// Sets the factors to a whole matrix [out_features, in_features] and an identity, whose product is this matrix.
 void set_whole(SiteFactors& f, std::vector<float> matrix, int64_t out_features, int64_t in_features) {
   f.rank = std::min(out_features, in_features);
   std::vector<float> identity(static_cast<size_t>(f.rank * f.rank));
@@ -118,7 +118,7 @@ void set_whole(SiteFactors& f, std::vector<float> matrix, int64_t out_features, 
   f.up = is_wide ? std::move(identity) : std::move(matrix);
 }
 
-/// base + scale up down, for which `base` gives its place.
+/// Returns base + scale * up * down, computed in the memory of `base`.
 std::vector<float> adapted_weight(std::vector<float> base, const SiteFactors& f, int64_t in_features) {
   for (size_t row = 0; row * static_cast<size_t>(in_features) < base.size(); ++row) {
     float* const to = base.data() + row * static_cast<size_t>(in_features);
@@ -132,8 +132,8 @@ std::vector<float> adapted_weight(std::vector<float> base, const SiteFactors& f,
   return base;
 }
 
-/// Replaces the factors of a DoRA by those of the whole difference to `base`. `magnitudes`: of the site's rows, or of
-/// its input channels.
+/// Replaces the factors of a DoRA by those of its whole difference to `base`. `magnitudes`: one for each row of the
+/// site, or, if is_by_column, one for each of its input channels.
 void decompose(SiteFactors& f, const std::vector<float>& base, const std::vector<float>& magnitudes, bool is_by_column,
                const AdapterSite& site) {
   std::vector<float> weight = adapted_weight(base, f, site.in_features);
@@ -189,7 +189,7 @@ Status AdapterBank::add(const std::string& name, std::shared_ptr<const Adapter> 
 
 namespace {
 
-/// The factors of a DoRA's whole difference.
+/// Replaces the factors of a DoRA by those of its whole difference to the weight of the model.
 Status apply_magnitudes(const AdapterMatrix& matrix, const AdapterSite& site, const AdapterName& name,
                         const BaseWeights& base_of, SiteFactors& f) {
   if (!base_of || site.is_lookup)

@@ -1,5 +1,5 @@
-// AWQ checkpoints of version "gemm", as AutoAWQ writes them (Lin et al. 2023, arXiv:2306.00978). Of a module with K
-// inputs and N outputs:
+// AWQ checkpoints of version "gemm", as AutoAWQ writes them (Lin et al. 2023, arXiv:2306.00978). The tensors of a
+// module with K inputs and N outputs:
 //
 //   qweight  [K, N / 8]       i32; a word has the codes of 8 consecutive outputs, in the order 0, 2, 4, 6, 1, 3, 5, 7
 //   qzeros   [groups, N / 8]  i32; the zero points of the outputs, in the same order

@@ -42,7 +42,8 @@ void set_tied_embeddings(Checkpoint& checkpoint) {
   stated = is_tied;
 }
 
-/// BERT's first checkpoints call a norm's weight gamma and its bias beta, and so do files that transformers 5 saves.
+/// Returns a tensor's name with PyTorch's names for the tensors of a norm, weight and bias. BERT's first checkpoints
+/// and files that transformers 5 saves call them gamma and beta.
 std::string with_norm_named_by_pytorch(std::string name) {
   for (const auto& [old_name, new_name] : {std::pair{"LayerNorm.gamma", "weight"}, {"LayerNorm.beta", "bias"}})
     if (name.ends_with(old_name)) name.replace(name.rfind('.') + 1, std::string::npos, new_name);
@@ -54,11 +55,12 @@ struct FolderTensor {
   std::string name, type_name;  ///< the type as safetensors names it
   TensorView view;              ///< data is nullptr unless F32, F16 or BF16
   std::shared_ptr<const MappedFile> file;
-  const uint8_t* bytes_begin = nullptr;  ///< where the values of any type are; nullptr: in a file of PyTorch
+  const uint8_t* bytes_begin = nullptr;  ///< address of the values, whatever their type; nullptr: a file of PyTorch
   bool is_empty = false;
 };
 
-/// safetensors where the folder has any, else files of PyTorch, which are as old or less safe copies of them.
+/// Reads the safetensors files of a folder or, if it has none, its PyTorch files. PyTorch files beside safetensors
+/// files are not read: they are copies of them.
 Result<std::vector<FolderTensor>> read_folder_tensors(const std::string& folder, std::string& format) {
   std::vector<FolderTensor> tensors;
   format = "safetensors";

@@ -52,7 +52,8 @@ class RowConverter {
     }
   }
 
-  /// Pages of the stored rows behind rows [begin, end), except those that other values share.
+  /// Releases the file's pages in memory that hold the stored rows of rows [begin, end). Weights that other values
+  /// share are not released.
   void release(int64_t begin, int64_t end) const {
     for (auto part = parts_.begin() + (&part_of(begin) - parts_.data()); part != parts_.end() && part->first < end;
          ++part) {
@@ -69,7 +70,7 @@ class RowConverter {
     }
   }
 
-  /// A hash of the stored bytes and of the conversion; 0: unknown.
+  /// Returns a hash that identifies the stored bytes and the conversion; 0: unknown.
   uint64_t identity() const {
     uint64_t hash = hash_word(kConversionVersion, static_cast<uint64_t>(to_));
     for (const Part& part : parts_) {
@@ -139,7 +140,7 @@ class RowConverter {
   std::vector<Part> parts_;
 };
 
-/// Why a matrix keeps its type.
+/// The reason why a matrix keeps its type.
 enum class Kept : uint8_t { kNo, kAlready, kNarrow, kRows, kRouter, kShared };
 
 std::string reason_text(Kept kept, DType to, int64_t cols) {
@@ -197,7 +198,7 @@ class MatrixUses {
   ValueId logits_, capped_ = -1;
 };
 
-/// Numbers of matrices by a text about them.
+/// Counts matrices by a text that describes them.
 class Counts {
  public:
   void add(std::string text) {

@@ -1,5 +1,5 @@
-// GPTQ checkpoints, as AutoGPTQ and GPTQModel write them (Frantar et al. 2022, arXiv:2210.17323). Of a module with K
-// inputs and N outputs:
+// GPTQ checkpoints, as AutoGPTQ and GPTQModel write them (Frantar et al. 2022, arXiv:2210.17323). The tensors of a
+// module with K inputs and N outputs:
 //
 //   qweight  [K bits / 32, N]       i32; a word has the codes of consecutive inputs, the first in its lowest bits
 //   qzeros   [groups, N bits / 32]  i32; a word has the zero points of consecutive outputs. Format "gptq" subtracts 1

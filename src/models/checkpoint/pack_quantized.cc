@@ -1,5 +1,5 @@
-// Checkpoints of compressed-tensors' "pack-quantized", as llm-compressor and vLLM write them. Of a module with K inputs
-// and N outputs, and P = 32 / bits values in a word, the first in its lowest bits:
+// Checkpoints of compressed-tensors' "pack-quantized", as llm-compressor and vLLM write them. The tensors of a module
+// with K inputs and N outputs, where a word has P = 32 / bits values, the first in its lowest bits:
 //
 //   weight_packed      [N, K / P]             i32; codes of consecutive inputs, plus 2^(bits - 1)
 //   weight_scale       [N, groups]            float

@@ -344,7 +344,8 @@ struct RowWriter {
 /// order, because blocks cannot be kept when the columns are put back in order.
 DType stored_type(const WeightSource& source) { return source.columns ? DType::kF16 : source.view.dtype; }
 
-/// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, besides vectors.
+/// Returns true for a tensor that llama.cpp's converter leaves in float32, whatever the type of the file. Vectors,
+/// which stay in float32 too, are not looked for here.
 bool stays_f32(std::string_view gguf_name) {
   const size_t part = gguf_name.starts_with("blk.") ? gguf_name.find('.', 4) + 1 : 0;
   const std::string_view own = gguf_name.substr(part);
@@ -354,7 +355,8 @@ bool stays_f32(std::string_view gguf_name) {
   return own.ends_with(".bias") || own.ends_with("_norm.weight");
 }
 
-/// "model.layers.0.mlp.experts.3.up_proj.weight": the name without the number, and the number; -1: not of one expert.
+/// Returns a name without the number of its expert, and the number; -1: the tensor is not that of one expert. An
+/// example is "model.layers.0.mlp.experts.3.up_proj.weight", whose number is 3.
 std::pair<std::string, int64_t> without_expert(const std::string& name) {
   constexpr std::string_view kExperts = ".experts.";
   const size_t at = name.find(kExperts);

@@ -57,7 +57,7 @@ class QuantizeRules {
 
   QuantizeMix mix_;
   QuantizeFacts facts_;
-  int64_t values_ = 0, downs_ = 0;  ///< number of such tensors so far
+  int64_t values_ = 0, downs_ = 0;  ///< number of attn_v and of ffn_down tensors so far
 };
 
 /// Returns the type for rows that are not whole blocks of `type`: llama.cpp's fallback, or F16 if that does not fit

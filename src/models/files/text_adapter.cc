@@ -86,7 +86,7 @@ class Pairs {
     (is_down ? matrix.down : matrix.up) = tensor.view;
     return {};
   }
-  /// scale(module, rank): Result<double>.
+  /// Checks that every module has both factors, and sets the scale of each to scale(module, rank), a Result<double>.
   template <class Scale>
   Status finish(const Scale& scale) {
     if (adapter_.matrices.empty()) return invalid_argument("{}: holds no LoRA pair", path_);

@@ -25,7 +25,7 @@ struct KlConfig {
   int64_t levels() const { return static_cast<int64_t>(channels.size()); }
 };
 
-/// Reads a list of `least` to `most` sizes.
+/// Reads the channels of each level, a list of one to eight numbers.
 Result<std::vector<int64_t>> read_channels(const nlohmann::json& json, const char* key) {
   std::vector<int64_t> list;
   const auto at = json.find(key);

@@ -177,7 +177,7 @@ class TinyBuilder {
   GraphBuilder g_;
   WeightReader w_;
   ConvBlocks b_;
-  int64_t index_ = 0;  ///< of the next layer
+  int64_t index_ = 0;  ///< number of the next layer
   const Grid grid_ = image_grid();
   const Dim height_ = grid_.extent(0), width_ = grid_.extent(1);
 };

@@ -13,7 +13,7 @@ namespace {
 
 struct FluxTensor {
   WeightSource source;
-  std::string type;  ///< for messages
+  std::string type;  ///< name of the type, for messages
 };
 using FluxTensors = std::map<std::string, FluxTensor>;
 

@@ -41,12 +41,12 @@ struct TokenGrid {
 ///           "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt),
 ///           "positions" [batch * image_tokens, width] (SD3, PixArt), "time_ids" [batch * num_time_ids] (SDXL)
 ///           outputs: "embedded" (only with blocks in the front) and "image" [batch * image_tokens, width], "text"
-///           [..., width] where later blocks read it, carries; of transformers without blocks in the front, or
-///           with BlockSplit::modulated, also "modulated" [batch * image_tokens, width], the input of the first block's
-///           image attention
-///   middle  inputs "image", "text", carries; outputs "image", and "text" when the tail reads it
-///   tail    inputs "image", carries, and "text", "rope", "key_lengths" as its own blocks need; output "model_output"
-///           [batch * image_tokens, out_channels]
+///           [..., width] if later blocks read it, the values "carry.*", and "modulated" [batch * image_tokens, width],
+///           the input of the first block's image attention. "modulated" is an output of transformers without blocks
+///           in the front, and of those that are built with BlockSplit::modulated
+///   middle  inputs "image", "text", values "carry.*"; outputs "image", and "text" if the tail reads it
+///   tail    inputs "image", values "carry.*", and "text", "rope", "key_lengths" if blocks of the tail read them;
+///           output "model_output" [batch * image_tokens, out_channels]
 /// A transformer has at least one block in the middle, whatever BlockSplit requests. In convolutional networks
 /// image_tokens are the pixels of the grid; everything is in the front, and middle and tail are empty.
 struct DenoiserModel {
@@ -57,8 +57,8 @@ struct DenoiserModel {
   int64_t patch = 1;  ///< side of a token in latent pixels; 1 for convolutional networks
   /// Rows of the tail's output are [patch, patch, channels] (SD3, PixArt); false: [channels, patch, patch].
   bool channels_last_patch = false;
-  /// Height and width of the latents, of video the frames before them, where the network computes on feature maps
-  /// (convolutional networks).
+  /// The axes of the latents, if the network computes on feature maps (convolutional networks): height and width, with
+  /// the frames before them for video.
   Grid grid;
   int64_t text_width = 0, pooled_width = 0;
   bool takes_guidance = false, masks_text = false;
@@ -81,10 +81,11 @@ struct DenoiserModel {
   bool is_inpainting() const { return patch == 1 && in_channels == 2 * latent_channels + 1; }
 };
 
-/// An autoencoder of images or of video. Images are rows of pixels (graph/ops/conv2d.h) in [-1, 1]. "latents" are those of the autoencoder,
-/// z; the denoiser's latents are (z - shift) * scaling, with the scaling and shift of each channel.
-///   decode  input "latents" [batch * height * width, latent_channels], output "image" [batch * s height * s width,
-///   3]; of video with the frames before the height, each of which is an image
+/// An autoencoder of images or of video. Images are rows of pixels (graph/ops/conv2d.h) in [-1, 1]. "latents" are the
+/// latents z of the autoencoder; the denoiser's latents are (z - shift) * scaling, with the scaling and shift of each
+/// channel.
+///   decode  input "latents" [batch * height * width, latent_channels], output "image" [batch * s height * s width, 3].
+///           Video has frames as a further axis before the height; each frame is an image
 ///   encode  input "image", output "moments" [batch * height * width, 2 * latent_channels]: means, log variances
 ///           (tiny autoencoders: means alone)
 struct AutoencoderModel {
@@ -93,7 +94,7 @@ struct AutoencoderModel {
   /// Video: frames per frame of the latents. The first frame of the latents is one frame (causal convolutions).
   int64_t temporal_scale = 1;
   std::vector<double> scaling, shift;  ///< [latent_channels]
-  Grid grid;                           ///< height and width of the latents, of video the frames before them
+  Grid grid;                           ///< height and width of the latents; for video frames, height and width
   bool has_variance = true;
 
   /// Returns true for an autoencoder of video.

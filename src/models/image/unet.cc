@@ -27,7 +27,7 @@ struct Level {
 };
 
 struct UnetConfig {
-  std::vector<Level> levels;  ///< from the latent resolution down
+  std::vector<Level> levels;  ///< ordered from the resolution of the latents down
   int64_t in_channels = 0, out_channels = 0, text_width = 0, cross_width = 0, groups = 0;
   float eps = 0, frequency_shift = 0;
   bool cosine_first = true, attends_mid = true;

@@ -74,7 +74,7 @@ Result<SymbolicSize> windowed(OnnxInference& in, const SymbolicSize& size, const
   return out;
 }
 
-/// Type of the output of a convolution or a product of integers.
+/// Returns the type of the output of a convolution or a product of integers.
 OnnxType integer_result(const OnnxInference& in) {
   if (in.op_type().starts_with("QLinear")) return in.type(7);
   return in.op_type().ends_with("Integer") ? OnnxType::kInt32 : in.type(0);

@@ -8,14 +8,14 @@ namespace redline {
 namespace onnx_rules {
 namespace {
 
-/// The size of a tensor of one integer, where it is known and can be a size.
+/// Returns the one integer of a tensor, which is a size; a new symbol if it is not known or cannot be a size.
 SymbolicSize held_size(OnnxInference& in, size_t i) {
   const OnnxElements* elements = in.elements(i);
   return elements != nullptr && elements->ints.size() == 1 && elements->ints[0].is_nonnegative() ? elements->ints[0]
                                                                                                  : in.sizes.unknown();
 }
 
-/// Type of a random or generated tensor: the attribute "dtype", or `otherwise`.
+/// Returns the type of a random or generated tensor: the attribute "dtype", or `otherwise`.
 OnnxType stated_type(const OnnxInference& in, OnnxType otherwise) {
   const OnnxType stated = in.type_attribute("dtype");
   return stated == OnnxType::kUndefined ? otherwise : stated;

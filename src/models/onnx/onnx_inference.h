@@ -16,7 +16,7 @@ const OnnxAttribute* find_onnx_attribute(const OnnxStep& step, std::string_view 
 class OnnxInference {
  public:
   /// All are borrowed. The outputs of the step exist and have no type.
-  /// `budget`: what is left of OnnxNetwork::kMaxElements.
+  /// `budget`: number of elements that may still be stored or computed (OnnxNetwork::kMaxElements).
   OnnxInference(const OnnxStep& step, std::vector<OnnxValue>& values, SymbolicSizes& symbols, int64_t& budget)
       : step_(step), values_(values), budget_(budget), sizes(symbols) {}
 
@@ -58,7 +58,7 @@ class OnnxInference {
   }
   double float_attribute(std::string_view name, double otherwise) const;
   std::string_view text_attribute(std::string_view name, std::string_view otherwise) const;
-  /// nullopt: it is left out.
+  /// Returns the integers of an attribute; nullopt: it is left out.
   std::optional<std::vector<int64_t>> ints_attribute(std::string_view name) const;
   int64_t opset() const { return step_.version; }
   std::string_view op_type() const { return step_.node->op_type; }

@@ -36,9 +36,9 @@ struct OnnxValue {
   OnnxType type = OnnxType::kUndefined;             ///< kUndefined: unknown
   std::optional<SymbolicShape> shape;               ///< nullopt: even the number of axes is unknown
   std::shared_ptr<const OnnxElements> elements;     ///< nullptr: unknown, too many, or not decoded yet
-  const OnnxTensor* tensor = nullptr;               ///< of an initializer or a Constant: its elements in the file
-  const OnnxSparseTensor* sparse_tensor = nullptr;  ///< of a sparse initializer
-  bool is_constant = false;                         ///< the same in every run
+  const OnnxTensor* tensor = nullptr;               ///< for an initializer or a Constant: its elements in the file
+  const OnnxSparseTensor* sparse_tensor = nullptr;  ///< for a sparse initializer: its elements in the file
+  bool is_constant = false;                         ///< true: every run has this value
 };
 
 struct OnnxStep;
@@ -53,7 +53,7 @@ struct OnnxSteps {
 struct OnnxCall {
   const OnnxFunction* function = nullptr;
   const OnnxNode* node = nullptr;
-  const OnnxCall* caller = nullptr;  ///< of a function in a function
+  const OnnxCall* caller = nullptr;  ///< the call whose function has `node`; nullptr: it is in no function
   int depth = 0;
 };
 
@@ -62,11 +62,11 @@ struct OnnxStep {
   const OnnxNode* node = nullptr;
   std::string path;            ///< "/model/conv1", "choose/then_branch/node 3": names of the file, outermost first
   std::string_view domain;     ///< "" for the standard operators
-  int64_t version = 0;         ///< of the domain
+  int64_t version = 0;         ///< opset version of the domain
   const OnnxOp* op = nullptr;  ///< nullptr: not an operator that Redline knows
   const OnnxCall* call = nullptr;
   std::vector<int32_t> inputs, outputs;  ///< indices into OnnxNetwork::values; -1: left out
-  std::vector<OnnxSteps> graphs;         ///< of its attributes, in their order
+  std::vector<OnnxSteps> graphs;         ///< graphs among the attributes of the node, in their order
   bool is_folded = false;                ///< its outputs are known, or it only renames a value
 };
 
@@ -81,22 +81,23 @@ class OnnxNetwork {
 
   static constexpr int64_t kMinOpset = 7, kMaxOpset = 28;
   static constexpr int64_t kMinIrVersion = 3;
-  static constexpr size_t kMaxSteps = 100'000;      ///< with those of inlined functions
+  static constexpr size_t kMaxSteps = 100'000;      ///< number of steps, inlined functions included
   static constexpr int kMaxCalls = 32;              ///< functions in functions
   static constexpr int kMaxNesting = 64;            ///< graphs and functions in each other
   static constexpr size_t kMaxRank = 16;            ///< axes of a value
-  static constexpr uint64_t kMaxBytes = 1 << 28;    ///< memory of steps and values, with those of inlined functions
+  static constexpr uint64_t kMaxBytes = 1 << 28;    ///< memory of steps and values, inlined functions included
   static constexpr size_t kMaxPath = 1 << 14;       ///< bytes of the path of a step
   static constexpr int64_t kMaxElements = 1 << 20;  ///< OnnxElements::cost() of all values together
 
   const OnnxFile& file() const { return file_; }
   const std::vector<OnnxValue>& values() const { return values_; }
-  /// The inputs are those without an initializer, the outputs those of file().graph in its order and under its names.
+  /// Returns the steps of the graph. Its inputs are the file's inputs without an initializer; its outputs have the
+  /// names and the order of file().graph.
   const OnnxSteps& steps() const { return steps_; }
   const SymbolicSizes& sizes() const { return sizes_; }
   /// Returns the version of the standard operators; 0: the file has operators of other domains only.
   int64_t opset() const { return opset_; }
-  /// Differences between declared and inferred types and shapes, and the like.
+  /// Returns texts about values whose inferred type or shape differs from the declared one. Each names a value.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:

@@ -31,7 +31,8 @@ struct LatentConfig {
   bool has_bias = false, interleaves = true;
 
   int64_t q_size() const { return qk_nope_head_dim + qk_rope_head_dim; }
-  /// Row i of a rotated part as the files have it: neighbours rotate together.
+  /// Returns the row in the file of row i of a rotated part. In files of models that interleave, neighbours rotate
+  /// together; here row i rotates with row i + half.
   int64_t rope_row(int64_t i) const {
     const int64_t half = qk_rope_head_dim / 2;
     return !interleaves ? i : i < half ? 2 * i : 2 * (i - half) + 1;
@@ -103,8 +104,8 @@ Value project_latent(LayerBuilder& b, Value x, const LatentConfig& m, const std:
   return concat_cols(g, normed, rotate(rope));
 }
 
-/// Matrices by head: of queries into the latent space, [kv_lora_rank, qk_nope_head_dim], and of results out of it,
-/// [v_head_dim, kv_lora_rank].
+/// Two matrices of each head: `keys` takes queries into the latent space, [kv_lora_rank, qk_nope_head_dim], and
+/// `values` takes results out of it, [v_head_dim, kv_lora_rank].
 struct Absorbed {
   std::vector<Value> keys, values;
 };

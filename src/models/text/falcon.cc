@@ -40,8 +40,8 @@ Value project_falcon_heads(LayerBuilder& b, Value x, int64_t which, const Heads&
   return linear(b.graph(), x, weight, heads.has_bias ? take(".bias", {stored}) : Value{});
 }
 
-/// Falcon divides scores and biases by the root of head_dim, and was trained with slopes in bfloat16. transformers also
-/// rounds slope times position to bfloat16, which shows from position 256 on.
+/// Returns the ALiBi slopes. Falcon divides scores and biases by the root of head_dim, and was trained with slopes in
+/// bfloat16. transformers also rounds slope times position to bfloat16, which shows from position 256 on.
 std::vector<float> falcon_slopes(const DecoderConfig& c) {
   std::vector<float> slopes = alibi_slopes(c.num_heads);
   for (float& slope : slopes) slope = bf16_to_f32(f32_to_bf16(slope)) / std::sqrt(static_cast<float>(c.head_dim));
@@ -118,7 +118,8 @@ Result<LanguageModel> build_falcon(const Checkpoint& checkpoint, const DecoderOu
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-/// llama.cpp's Falcon has rope, and attention and feed-forward in parallel.
+/// Refuses models that no GGUF file can describe: llama.cpp's Falcon always has rope, and attention and feed-forward in
+/// parallel.
 Status set_falcon_keys(const Checkpoint& checkpoint, const DecoderConfig&, const GgufKeys&) {
   ConfigReader r(checkpoint.config);
   const bool alibi = r.boolean("alibi", false);

@@ -23,8 +23,8 @@ struct FalconH1Config {
   bool norm_before_gate = true;
   bool has_out_bias = false, attention_bias = false, mlp_bias = false;
   float attention_in = 1, attention_out = 1, ssm_in = 1, ssm_out = 1;
-  float ssm[5] = {1, 1, 1, 1, 1};  ///< of the gate, x, B, C and the time steps
-  float gate = 1, down = 1;        ///< of the MLP
+  float ssm[5] = {1, 1, 1, 1, 1};  ///< multipliers of the gate, x, B, C and the time steps
+  float gate = 1, down = 1;        ///< multipliers of the MLP
 };
 
 /// Reads a list of `count` multipliers; a missing key leaves them as they are.

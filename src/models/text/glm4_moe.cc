@@ -35,7 +35,7 @@ Result<LanguageModel> build_balanced(BalancedModel m, const Checkpoint& checkpoi
   return build_llama_decoder(m.name, m.config, checkpoint, outputs, {}, parts);
 }
 
-// The defaults of GLM-4.5's and dots.llm1's numbers of experts are those of transformers; GGUF files state them.
+// Returns config.json with transformers' defaults for GLM-4.5. GGUF files state these numbers.
 nlohmann::json glm4_moe_config(const Checkpoint& checkpoint) {
   if (checkpoint.gguf_names) return checkpoint.config;
   return with_defaults(with_partial_rotary_factor(checkpoint.config, 0.5), {{"num_key_value_heads", 8},
@@ -99,7 +99,8 @@ Result<LanguageModel> build_solar_open(const Checkpoint& checkpoint, const Decod
                         outputs);
 }
 
-/// Files of GLM count the layers that predict further tokens, which are not run.
+/// Reads the keys of a file of GLM. Its number of layers includes the layers that predict further tokens, which are not
+/// run.
 void read_glm4_moe_keys(GgufKeyReader& keys) {
   read_moe_keys(keys);
   keys.integer("nextn_predict_layers", "num_nextn_predict_layers");

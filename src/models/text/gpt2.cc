@@ -32,7 +32,8 @@ Value project(LayerBuilder& b, Value x, const char* name, const char* part, int6
   return linear(b.graph(), x, weight, b.weights().take_rows(from + ".bias", {stored}, begin, out, to + ".bias"));
 }
 
-/// Projections are transposed; the causal-mask buffers are not weights.
+/// Returns the form that a tensor has in GGUF files. Projections are transposed; the buffers with the causal mask are
+/// left out, for they are not weights.
 GgufForm gpt2_gguf_form(const Checkpoint&, const DecoderConfig&, std::string_view name) {
   GgufForm form;
   form.is_left_out = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");

@@ -51,7 +51,7 @@ struct GraniteHybridConfig {
   std::vector<bool> is_mamba;
   Mamba2Mixer mamba;
   std::optional<MoeConfig> moe;
-  int64_t intermediate_size = 0;  ///< of the MLP without experts, else of an expert
+  int64_t intermediate_size = 0;  ///< width of the MLP; in a model with experts, width of one expert
   bool rotates = false, has_bias = false;
 
   bool has_mamba() const { return std::find(is_mamba.begin(), is_mamba.end(), true) != is_mamba.end(); }

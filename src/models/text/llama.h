@@ -5,7 +5,7 @@
 
 namespace redline {
 
-/// Which linear layers of a Llama layer have a bias.
+/// The linear layers of a Llama layer that have a bias.
 struct LlamaBiases {
   bool qkv = false, output = false, mlp = false;
 };

@@ -17,7 +17,8 @@ Result<LanguageModel> build_qwen2(const Checkpoint& checkpoint, const DecoderOut
   return build_with_biases("qwen2", checkpoint.config, checkpoint, outputs);
 }
 
-/// The text parts of Qwen2-VL and Qwen2.5-VL: without images the three axes of their rope are one.
+/// Returns the config of the text part of Qwen2-VL or Qwen2.5-VL with defaults. Without images the three axes of its
+/// rope are equal.
 nlohmann::json qwen2_vl_common_config(const nlohmann::json& config) {
   return with_defaults(with_rope_theta(config, 1e6),
                        {{"rms_norm_eps", 1e-5}, {"num_key_value_heads", 8}, {"max_window_layers", 80}});

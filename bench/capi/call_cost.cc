@@ -1,4 +1,4 @@
-// What a call through the C interface costs over the same call of the C++ API: call_cost MODEL [ROUNDS]
+// Measures what a call through the C interface costs over the same call of the C++ API: call_cost MODEL [ROUNDS]
 //
 // Both run the same engine code, the C++ one from the static library, the C one from libredline.so, in turn. The model
 // should be tiny (build/dev/golden/llama_gqa): its steps take microseconds, so that the difference is seen. Prints

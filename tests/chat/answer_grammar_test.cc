@@ -51,7 +51,7 @@ std::string walk_after(const std::shared_ptr<const Constraint>& constraint, std:
   return random_walk(constraint, random, 500, {}, std::move(beginning));
 }
 
-/// What a model writes first: reasoning up to its end marker, as the place in the prompt demands.
+/// Returns the text that a model writes first: reasoning up to its end marker, as the place in the prompt demands.
 std::string thought(std::string_view chat_template, AnswerPlace place) {
   const ReasoningMarkers markers = reasoning_markers(chat_template);
   if (!*markers.open || place == AnswerPlace::kContent) return "";

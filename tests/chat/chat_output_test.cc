@@ -1,5 +1,5 @@
-// What chat models write, split into content, reasoning and tool calls: each family's format, pieces of any size, and
-// what the families' own templates render as the assistant's message.
+// Tests that split the output of chat models into content, reasoning and tool calls: each family's format, pieces of
+// any size, and what the families' own templates render as the assistant's message.
 #include "chat/chat_output.h"
 
 #include <gmock/gmock.h>
@@ -271,7 +271,7 @@ TEST(ChatOutput, ACallCutInItsClosingMarkerIsACall) {
   }
 }
 
-// What is cut, and would be content where the text ended by itself.
+// Without tools the end of a text stays content even if the text was cut and a call might have followed.
 TEST(ChatOutput, CutTextWithoutToolsStays) {
   ChatOutputParser parser({"<tool_call> <think>", "", ""});
   std::vector<ChatDelta> deltas;

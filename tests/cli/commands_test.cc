@@ -1,4 +1,4 @@
-// What holds for every command, and the program around them.
+// Tests of properties that all commands have, and of the program around the commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

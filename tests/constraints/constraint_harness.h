@@ -1,4 +1,4 @@
-// What the tests of output constraints share: vocabularies, and masks by trying every token.
+// Shared parts of the tests of output constraints: vocabularies, and masks that are made by trying every token.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -178,7 +178,7 @@ TEST(CachedDenoiser, BlocksMayBeSharedOutAnyhow) {
         most = std::max(most, std::fabs(double{whole[i]}));
         error = std::max(error, std::fabs(double{out[i]} - whole[i]));
       }
-      // The same operations in float32; other graphs may fuse them elsewhere.
+      // Both compute these operations in float32, but other graphs may fuse them elsewhere.
       EXPECT_LE(error, 1e-5 * most) << network << ", probe " << blocks.front << ", tail " << blocks.tail;
     }
   }
@@ -285,8 +285,9 @@ std::vector<std::string> all_rules() {
   return all;
 }
 
-// The same steps are computed as on the CPU, the latents are the same to float32, and what the parts of a network hand
-// on stays in the device's memory: nothing but model outputs and sums comes to the host.
+// A device computes the steps that the CPU computes, its latents differ by no more than float32 does, and the values
+// that a part of a network hands to the next stay in the device's memory: nothing but model outputs and sums comes to
+// the host.
 TEST(CachedDenoiser, EveryRuleOnADevice) {
   if (std::getenv("REDLINE_CPU_ISA")) GTEST_SKIP() << "the same under every instruction set";
   for (const char* network : {"flux_dev", "sd3", "pixart_sigma", "unet_sd15"}) {
@@ -355,7 +356,7 @@ TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
 }
 
 TEST(CachedDenoiser, TeacacheSeesTheModulatedInput) {
-  // Of a probe without blocks; the statistic of a run is then a number at every step after the first.
+  // The probe has no blocks; the statistic of a run is then a number at every step after the first.
   for (const std::string network : {"flux_dev", "pixart_sigma"}) {
     GoldenDenoiser made = make_denoiser(network, 0);
     ASSERT_TRUE(made.denoiser);

@@ -109,7 +109,7 @@ struct OnBoth {
     request.keep_latents = true;
     return request;
   }
-  /// Those of the device.
+  /// Expects equal results from the CPU and the device, and returns the device's.
   ImageResult expect_alike(const ImageRequest& request) const {
     const auto want = cpu->generate(request), got = device->generate(request);
     EXPECT_TRUE(want.ok()) << want.status().message();
@@ -299,8 +299,8 @@ TEST(DeviceImages, SchedulesAreOrdered) {
   }
 }
 
-// What the parts of a network hand on stays on the device, and a new size runs without a capture: graphs are captured
-// when a size comes a second time.
+// Values that a part of a network hands to the next stay on the device, and a new size runs without a capture: graphs
+// are captured when a size comes a second time.
 TEST(DeviceImages, StepsHandOnInTheDevicesMemory) {
   const FluxPipeline flux;
   const OnBoth model(flux.path);

@@ -120,7 +120,7 @@ Status status_of(const json& config) {
   return made.ok() ? Status() : made.status();
 }
 
-// What a step cache and calibration need to know: the solvers whose step is x += step_size * model_output.
+// A step cache and calibration ask which solvers have the step x += step_size * model_output.
 TEST(Solver, StepSizesAreThoseOfEulerSteps) {
   const auto step_size = [](json config) {
     auto solver = Solver::make(config);
@@ -215,7 +215,7 @@ TEST(Solver, RefusesWhatItDoesNotKnow) {
          "dpmsolver++, sde-dpmsolver++");
   expect({{"_class_name", "UniPCMultistepScheduler"}, {"predict_x0", false}}, Code::unsupported, "predict_x0");
   expect({{"_class_name", "PNDMScheduler"}}, Code::unsupported, "skip_prk_steps");
-  // Of another scheduler, or private: passed over, as diffusers does.
+  // Keys of another scheduler and private keys are passed over, as diffusers does.
   EXPECT_TRUE(
       status_of({{"_class_name", "EulerDiscreteScheduler"}, {"shift", 3.0}, {"_diffusers_version", "0.42"}}).ok());
 }

@@ -1,4 +1,4 @@
-// What a denoiser computes once, over the tiny random networks of tests/golden/image.
+// Tests of the values that a denoiser computes once, over the tiny random networks of tests/golden/image.
 #include "diffusion/step_invariants.h"
 
 #include "support/denoiser_harness.h"

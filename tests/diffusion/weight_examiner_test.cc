@@ -13,7 +13,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What a step says when the tensor of that name in a component of the pipeline begins with NaN.
+/// Returns the status of generating an image with a pipeline in which the tensor `tensor` of a component begins with
+/// NaN.
 Status generate_with_nan(const std::string& component, const std::string& weights, const std::string& tensor) {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/pipeline";

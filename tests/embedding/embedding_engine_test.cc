@@ -183,7 +183,7 @@ TEST_F(EmbeddingFolder, TheEmulatedDeviceGivesTheSame) {
     all.push_back(embed(*engine, request));
   }
   ASSERT_EQ(all[1].values.size(), all[0].values.size());
-  // Of length 1: float32 sums in another order.
+  // Vectors have length 1; the device computes float32 sums in another order.
   for (size_t i = 0; i < all[0].values.size(); ++i) EXPECT_NEAR(all[1].values[i], all[0].values[i], 1e-5) << i;
   EmbeddingOptions timeline;
   timeline.device = "emu";
@@ -480,7 +480,7 @@ TEST_F(EmbeddingFolder, ACrossEncoderRanksByItsClassifier) {
   const RankRequest request = {"a little girl", kTexts, false};
   const auto ranking = engine->rank(request);
   ASSERT_TRUE(ranking.ok()) << ranking.status().to_string();
-  // The same by the interpreter: [CLS] query [SEP] document [SEP], the document with token type 1.
+  // The interpreter gives equal scores for [CLS] query [SEP] document [SEP], the document with token type 1.
   const EncoderGolden golden = load_encoder_golden("bert_cross_encoder");
   EncoderModel model = find_encoder_family(golden.checkpoint)->build(golden.checkpoint).value();
   const auto runtime = make_runtime(1);

@@ -107,14 +107,14 @@ bool meet(const Tile& a, const Tile& b) {
          std::max(a.col_begin, b.col_begin) < std::min(a.col_end, b.col_end);
 }
 
-// What is wrong with running `task` now, given which tasks are done; "" when nothing is.
+// Returns what is wrong with running `task` now, given which tasks are done; "" when nothing is.
 std::string hazard(const RandomProgram& r, const TaskSchedule& schedule, const Task& task, int64_t rows,
                    const std::vector<std::set<uint32_t>>& done) {
   const auto& stages = r.program.stages;
   const auto& grids = schedule.grids;
   const StagePlan& c = stages[task.stage];
   const auto written_by = [&](size_t s, uint32_t t) { return written(stages[s], grids[s], t, rows); };
-  // What a task that writes `tile` reads.
+  // Returns the tile that a task reads which writes `tile`.
   const auto read_by = [&](Tile tile, Reads reads) {
     if (reads_all_cols(reads)) tile.col_begin = 0, tile.col_end = kCols;
     if (reads_all_rows(reads)) tile.row_begin = 0, tile.row_end = rows;

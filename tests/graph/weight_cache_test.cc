@@ -87,7 +87,7 @@ class WeightCacheTest : public ::testing::Test {
     const auto writer = cache().store(from.data());
     return writer && writer->wait();
   }
-  /// Whether the cache gives exactly what packing does.
+  /// Loads from the cache and expects the bytes that packing gives. Returns false if nothing was loaded.
   bool loads() {
     const AlignedBuffer want = packed(), got = region();
     if (!cache().load(got.data(), team_)) return false;

@@ -363,7 +363,8 @@ const AttentionCase kCases[] = {
     {70, 1, 31, 0, 0, 0, false, 0, false, TestMask::kBits, false},
 };
 
-/// What a query becomes in scores that are a power of two: the tiles of bfloat16 round it.
+/// Returns q * scale as the kernel has it. Kernels of bfloat16 pages multiply it by log2(e), because they compute
+/// weights as powers of two, and round the product.
 double query_of(const AttentionKernel& kernel, float q, double scale) {
   if (!kernel.rounds()) return q * scale;
   constexpr float kLog2E = 1.44269504f;
@@ -661,7 +662,7 @@ TEST_P(Attention, WhatARowDoesNotSeeCannotReachIt) {
   }
 }
 
-// What a mask hides from all rows of a call: any key, any finite value.
+// A position that a mask hides from all rows of a call may have any key and any finite value.
 TEST_P(Attention, KeysBehindAMaskMayBeAnything) {
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     if (kernel.tiles) continue;

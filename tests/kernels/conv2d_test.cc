@@ -158,7 +158,7 @@ struct Convolution {
   /// Lines `lines` and columns `row_panel` at a time, into y, which holds the residual where there is one and
   /// `in_place`.
   void run(const CpuKernels& kernels, int64_t lines, int64_t row_panel, bool in_place, bool streams, float* y) {
-    // What no line was brought to holds the bits of a NaN.
+    // Memory to which no line is written holds the bits of a NaN.
     std::vector<uint8_t> lines_bytes(static_cast<size_t>(c.buffer_bytes()) + 64, 0xff);
     std::vector<uint8_t> scratch(static_cast<size_t>(kScratchBytes) + 64, 0xff);
     ConvTiles t = {};
@@ -184,7 +184,8 @@ struct Convolution {
         c.run(kernels, a);
       }
   }
-  /// What weight element `col` of an output channel meets. Zeros around the image are not normalized.
+  /// Returns the number that is multiplied by weight element `col` of an output channel. Zeros around the image are not
+  /// normalized.
   double operand(int64_t row, int64_t col) const {
     const int64_t taps = c.kernel * c.kernel, k = col / taps, pixel = pixel_of(c, row, col % taps);
     if (pixel < 0) return 0;
@@ -231,7 +232,7 @@ void expect_convolution(const CpuKernels& kernels, const TilesCase& c) {
       ASSERT_LE(std::abs(sum + rest - double{y[row * c.out_channels + n]}), bound) << "pixel " << row << ", n " << n;
     }
   }
-  // The same bits for other shares of lines and columns, in place of the residual, past the caches.
+  // Other shares of lines and columns give the same bits, in place of the residual and past the caches too.
   for (int64_t lines : {1, 2, 5}) {
     for (int64_t i = 0; i < again.size(); ++i) again[i] = c.has_residual ? conv.residual[i] : 77;
     conv.run(kernels, lines, lines == 1 ? 16 : 48, lines != 5, lines == 5, again.data());

@@ -214,7 +214,7 @@ TEST(WarpGroups, DescriptorsNameTheElementsOfTheirLayout) {
   }
 }
 
-// Of a group of four warps: the sums are those of float64, come late, and need all four.
+// A group of four warps multiplies: the sums are those of float64, come late, and need all four warps.
 TEST(WarpGroups, MultiplyTogether) {
   constexpr int kSharedBytes = 8192;
   const tiles::MatrixDescriptor good{0, 0, 1024, tiles::MatrixSwizzle::k128};
@@ -299,7 +299,8 @@ TEST(WarpGroups, MultiplyTogether) {
   EXPECT_TRUE(run([&](Warp& w, Block&, int warp, uint64_t d) { store(w, warp, d, true); }).ok());
 }
 
-// The same with int8, whose rows of 128 elements hold the operands of four products; and the product of one warp.
+// A group of four warps multiplies int8, whose rows of 128 elements hold the operands of four products; and one warp
+// multiplies alone.
 TEST(WarpGroups, MultiplyCodes) {
   constexpr int kSharedBytes = 8192;
   const auto code = [](int row, int k) { return static_cast<int8_t>((row * 37 + k * 11) % 256 - 128); };

@@ -180,7 +180,7 @@ void check_linear_i8(const CpuKernels& table, ActivationLayout form, LinearI8Ker
     }
     for (int64_t j = n; j < c.y_stride; ++j) ASSERT_EQ(y[static_cast<size_t>(m * c.y_stride + j)], kUntouched);
   }
-  // The same bits for fewer rows, from any first row, in any tile of columns.
+  // Fewer rows, from any first row, in any tile of columns, give the same bits.
   for (int64_t count : {int64_t{1}, int64_t{6}, int64_t{16}, int64_t{17}, rows}) {
     if (count > rows) continue;
     for (int64_t first : {int64_t{0}, rows - count}) {
@@ -247,7 +247,7 @@ TEST(LinearI8Sets, GiveTheSameBits) {
   });
 }
 
-// What LinearEnd adds: the parts by themselves, in the order that gated_linear states.
+// A kernel with a LinearEnd gives what its parts give one after the other, in the order that gated_linear states.
 TEST_P(LinearI8, Ends) {
   const bool unit = kernels().has_tile_unit;
   const int64_t n = 80, k = unit ? 1120 : 96, rows = unit ? 300 : 37;
@@ -270,7 +270,7 @@ TEST_P(LinearI8, Ends) {
   LinearEnd end = {&silu, up.packed.data(), up_bias.data()};
   product(c.w, c.bias.data(), &end, y.data());
   for (size_t i = 0; i < size; ++i) ASSERT_NEAR(y[i], expected[i], 1e-6 + 4e-7 * std::abs(expected[i])) << i;
-  // The same as bfloat16 tiles.
+  // The end writes bfloat16 tiles instead of rows.
   std::vector<uint8_t> space(static_cast<size_t>(activation_layout_bytes(ActivationLayout::kBf16Tiled, rows, n)) + 64);
   auto* tiles = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(space.data()) + 63) / 64 * 64);
   end.tiles = tiles;

@@ -53,8 +53,8 @@ void check(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t ro
   std::mt19937 random(static_cast<uint32_t>(n * 31 + k * 7 + rows));
   std::normal_distribution<float> normal;
   std::vector<float> x(static_cast<size_t>(rows * k));
-  // Of three rows one has a group in five with a large element, one in every group, one in none: all of a tile's rows
-  // without finer steps, some, and several shifts.
+  // The first of three rows has a large element in one group of five, the second in every group, the third in none: all
+  // of a tile's rows without finer steps, some, and several shifts.
   for (int64_t m = 0; m < rows; ++m)
     for (int64_t i = 0; i < k; ++i)
       x[static_cast<size_t>(m * k + i)] =
@@ -88,7 +88,7 @@ void check(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t ro
     }
     ASSERT_EQ(y[static_cast<size_t>(m * (n + 1) + n)], kUntouched);
   }
-  // The same bits for fewer rows, from any first row, in any tile of columns.
+  // Fewer rows, from any first row, in any tile of columns, give the same bits.
   for (int64_t count : {int64_t{1}, int64_t{9}, int64_t{17}, rows}) {
     if (count > rows) continue;
     for (int64_t first : {int64_t{0}, rows - count}) {

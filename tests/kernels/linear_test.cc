@@ -97,7 +97,7 @@ struct LinearCase {
         // The last row ends where it must not be read past.
         x((rows - 1) * x_stride + in), bias(out), residual((rows - 1) * y_stride + out) {
     fill_normal(x.data(), x.size(), 1);
-    // Of different size from one 32 elements to the next: kI8Grouped rounds them with different steps.
+    // The size of x changes every 32 elements, so kI8Grouped rounds them with different steps.
     constexpr float kSizes[] = {1, 0.4f, 0.05f, 0.2f, 0.01f, 3};
     for (int64_t m = 0; m < rows; ++m)
       for (int64_t i = 0; i < in; ++i) x[m * x_stride + i] *= kSizes[(i / kQ8Step + m) % 6];
@@ -167,7 +167,7 @@ void check_case(LinearFn linear, LinearCase& c, const Reference& ref, Tolerance 
   for (int64_t m = 0; m + 1 < kRows; ++m)
     for (int64_t n = c.n; n < c.y_stride; ++n) ASSERT_EQ(y[m * c.y_stride + n], kUntouched) << "written past N";
 
-  // The same bits for fewer rows, from any first row, in any tile of columns, with y in place of residual.
+  // Fewer rows, from any first row, in any tile of columns, with y in place of residual, give the same bits.
   for (int64_t rows : {0, 1, 2, 7, 12, 13}) {
     for (int64_t first : {int64_t{0}, int64_t{5}, kRows - rows}) {
       GuardedBuffer<float> part(rows == 0 ? 0 : (rows - 1) * c.y_stride + c.n);
@@ -368,7 +368,7 @@ TEST(Linear, ManyRowsGiveTheBitsOfOneRow) {
   }
 }
 
-// What linear_q8 prefetches beside changes nothing, wherever it lies.
+// Memory that linear_q8 prefetches while it multiplies changes no bit of the result, wherever the memory lies.
 TEST(LinearQ8, PrefetchesWithoutEffect) {
   const GuardedBuffer<uint8_t> behind(100);
   for (const Isa& isa : supported_isas()) {

@@ -59,10 +59,10 @@ struct LinearTilesCase {
   }
 };
 
-// What one element may err by. bfloat16 has 8 significant bits: rounding to nearest moves a number by at most 2^-8 of
-// itself, x always, w unless it is bfloat16 already; their product by the sum of both and the product of both. (A
-// product of two bfloat16 numbers is exact in float32.) In a tile product each of two partial sums of 16 terms has 16
-// roundings, one joins them, one adds them to the sum: the first term passes through 18 and then one per further 32
+// The error that one element may have. bfloat16 has 8 significant bits: rounding to nearest moves a number by at most
+// 2^-8 of itself, x always, w unless it is bfloat16 already; their product by the sum of both and the product of both.
+// (A product of two bfloat16 numbers is exact in float32.) In a tile product each of two partial sums of 16 terms has
+// 16 roundings, one joins them, one adds them to the sum: the first term passes through 18 and then one per further 32
 // elements of K; bias and residual add two. A value of a block format may be computed in float16, each step rounded to
 // 11 bits: the scale, the min, their sum with the code, or the scale to 9 bits, then the sum; all of |scale code| +
 // |min| at most. A value of zero may become 2^-20 of the largest that its row's scale or min gives, far less than its
@@ -101,7 +101,7 @@ void linear_tiles_check_type(const CpuKernels& table, DType type, int64_t n, int
     }
     for (int64_t j = n; j < c.y_stride && m + 1 < rows; ++j) ASSERT_EQ(c.y[m * c.y_stride + j], kUntouched);
   }
-  // The same bits for fewer rows, from any first row, in any tile of columns, with y in place of residual.
+  // Fewer rows, from any first row, in any tile of columns, with y in place of residual, give the same bits.
   for (int64_t count : {int64_t{1}, int64_t{16}, int64_t{17}, rows}) {
     if (count > rows) continue;
     for (int64_t first : {int64_t{0}, rows - count}) {
@@ -178,8 +178,8 @@ TEST_P(LinearTiles, ManyRowsGiveTheBitsOfFew) {
   }
 }
 
-// What an end does in the kernel against the same kernel without, then activation and prepare_x: equal to the bit,
-// where tiles are concerned but for numbers that bfloat16 has as subnormals, which the unit takes for zero.
+// Compares a kernel that has an end with the kernel without it, followed by activation and prepare_x. All bits are
+// equal. In tiles the numbers that are subnormal in bfloat16 may differ: the unit takes them for zero.
 void check_end(const CpuKernels& table, DType type, int64_t n, int64_t rows, std::optional<Activation> kind, bool gated,
                bool to_tiles, int64_t cut) {
   SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " rows " << rows << " activation "

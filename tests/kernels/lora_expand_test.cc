@@ -79,7 +79,8 @@ struct LoraCase {
   }
 };
 
-// Of each group of 16: t moves by half a step of its largest, and the sum takes three roundings more; then gate and y.
+// In each group of 16, t moves by half a step of its largest element, and the sum takes three roundings more; the gate
+// and y follow.
 TEST_P(LoraExpand, MatchesFloat64) {
   std::vector<float> scratch(kScratchBytes / 4);
   auto* const expand = kernels().linear[static_cast<int>(DType::kI8)];

@@ -34,7 +34,7 @@ struct Operands {
     const std::vector<float> values = test_values(static_cast<size_t>(buffer.size()), seed, size);
     for (int64_t i = 0; i < buffer.size(); ++i) buffer[i] = values[static_cast<size_t>(i)];
   }
-  /// Of key p for the row at place t.
+  /// Returns the bias of key p for the row at place t.
   float bias_of(int64_t p, int64_t t) const { return bias[before + p - t]; }
   RelativeBiasAttentionArgs args(const RelativeBiasAttentionCase& c, float scale) {
     return {q.data(),

@@ -37,7 +37,7 @@ std::unique_ptr<TextEngine> adapters_open_tales(const TextEngineOptions& options
   return engine;
 }
 
-/// What PEFT generates greedily in float32.
+/// A text that PEFT generates greedily in float32.
 struct Reference {
   std::string adapter;
   GenerateRequest request;
@@ -217,7 +217,7 @@ TEST(TextEngineAdapters, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(message(engine->submit(request).status()), HasSubstr("there is no adapter \"whisper\""));
   EXPECT_EQ(engine->unload_adapter("whisper").code(), Code::not_found);
 
-  // Of another model: a module that it lacks is named, or the shapes of both.
+  // The adapter is that of another model: the message names a module that the model lacks, or the shapes of both.
   const auto tiny = open_engine(golden_root() + "/llama_gqa", with_rank(8));
   EXPECT_THAT(message(tiny->load_adapter("x", adapter_path("shout"))),
               HasSubstr("is [256, 8] x [8, 256], the network has room for [32, 8] x [8, 32]"));

@@ -245,7 +245,7 @@ TEST(Batch, OutOfMemoryLeavesEverySequenceUnchanged) {
   EXPECT_EQ(a->length(), 30);
   EXPECT_EQ(b->length(), 0);
   EXPECT_EQ(engine->free_cache_tokens(), free_before);
-  // What a has cached is what it was: it goes on as an undisturbed sequence does.
+  // The cache of `a` is unchanged: `a` goes on as an undisturbed sequence does.
   const auto got = a->forward(many);
   ASSERT_TRUE(got.ok());
   const std::vector<float> after(got->begin(), got->end());

@@ -1,4 +1,4 @@
-// What generation_config.json makes the default, and threads that end their sequences at once.
+// Tests of the defaults that generation_config.json sets, and of threads that end their sequences at once.
 #include <gmock/gmock.h>
 
 #include <thread>

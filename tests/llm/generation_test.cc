@@ -36,7 +36,7 @@ GenerateRequest generation_request(const TextEngine& engine, const std::string& 
   return r;
 }
 
-/// What each prompt gives when nothing else runs.
+/// Returns the text that each prompt gives when nothing else runs.
 std::vector<std::vector<int32_t>> alone(int64_t max_tokens) {
   const auto engine = open_generation();
   std::vector<std::vector<int32_t>> texts;
@@ -347,7 +347,7 @@ TEST(PrefixReuse, EvictedPrefixesAreRecomputed) {
   EXPECT_EQ(engine->free_cache_tokens(), 4 * 32);
 }
 
-// Of sliding windows the pages at the end of a text are kept; layers without a window share the tree with them.
+// Layers with a sliding window keep the pages at the end of a text; layers without a window share the tree with them.
 TEST(PrefixReuse, ModelsWithWindowsGoOnFromTheEndOfATurn) {
   for (const std::string model : {"mistral_window", "mistral_window1", "qwen2_layer_types", "qwen3_bias_window"}) {
     TextEngineOptions options;

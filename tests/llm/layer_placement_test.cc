@@ -1,4 +1,4 @@
-// What runs on a device that has too little memory for a model.
+// Tests of the choice of what runs on a device that has too little memory for a model.
 #include "llm/layer_placement.h"
 
 #include <gtest/gtest.h>

@@ -270,7 +270,7 @@ TEST(PageStore, TheLimitHoldsAndTheLeastRecentlyUsedGoFirst) {
   EXPECT_FALSE(store->has(all[1].name));
   EXPECT_EQ(pages_in(folder.path()).size(), 4u);
   EXPECT_EQ(open_store(folder.path(), notices)->num_files(), 4);
-  // Of a text the last page goes first, although it was written last.
+  // The last page of a text goes first, although it was written last.
   write(*store, all[4].name);
   store->use(std::array{all[4].name, all[5].name});
   store->use(std::array{all[0].name, all[3].name});
@@ -362,7 +362,7 @@ TEST(PageStore, TheLimitIsOneForAllEnginesOfAFolder) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(bytes_in(folder.path()), kLimit);
   EXPECT_GE(pages_in(folder.path()).size(), 8u);
-  // The same model twice: a page that the other has written is not written again.
+  // Two stores have the same model: a page that one has written is not written again by the other.
   const auto twin = open_store(folder.path(), notices, kLimit, 0);
   const auto text = text_of(32, 1000);
   EXPECT_TRUE(stores[0]->write(stores[0]->page({}, "", text), "", pages.pointers()));

@@ -82,7 +82,7 @@ TEST(PrefixCache, HitOfASecondTurnComputesItsMessageOnly) {
   EXPECT_EQ(turn.length, 75);
   EXPECT_EQ(turn.miss, CacheMiss::kNotStored);
   EXPECT_EQ(c.cache.num_nodes(), 3);  // the page that was partly filled has grown
-  // The same text again: all but the last token.
+  // Again `second`: all tokens but the last are found.
   const PrefixRestored again = c.run(second);
   EXPECT_EQ(again.length, 94);
   EXPECT_EQ(again.miss, CacheMiss::kNone);

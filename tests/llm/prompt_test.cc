@@ -186,7 +186,7 @@ Checkpoint open_prompt_checkpoint(const std::string& name) {
   return std::move(checkpoint).value();
 }
 
-/// What the first layer of a model reads for each of these tokens.
+/// Returns the rows that the first layer of a model reads for these tokens.
 EmbeddingRows embeddings_of(const std::string& name, std::span<const int32_t> tokens) {
   const auto model = build_language_model(open_prompt_checkpoint(name));
   EXPECT_TRUE(model.ok());
@@ -366,7 +366,7 @@ TEST(PromptEmbeddings, EqualPlaceholdersOfDifferentMediaShareNoPage) {
     // A text with the placeholder token in place of the rows is another one too.
     EXPECT_EQ(run(*engine, Prompt(one.tokens())).cached_tokens, 20);
   }
-  // The same from the disk, by an engine that has computed nothing.
+  // An engine that has computed nothing reads the rows' pages from the disk.
   const auto engine = open_engine(golden_root() + "/llama_gqa", options);
   ASSERT_TRUE(engine);
   EXPECT_EQ(run(*engine, prompt_of(3)).cached_tokens, 0);

@@ -1,4 +1,4 @@
-// What the tests of samplers share: samplers, random rows of logits, and draws against exact probabilities.
+// Shared parts of the tests of samplers: samplers, random rows of logits, and draws against exact probabilities.
 #pragma once
 
 #include <gtest/gtest.h>

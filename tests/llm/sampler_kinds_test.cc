@@ -232,7 +232,7 @@ TEST_P(SamplerKinds, DrawsFromTheDefinition) {
       const auto token = sampler.sample(logits, i);
       ASSERT_TRUE(token.ok()) << token.status().to_string();
       ++count[size_t(*token)];
-      // The same token as by inversion of the exact distribution, in which tokens are in the order of their ids.
+      // Inversion of the exact distribution, in which tokens are in the order of their ids, gives the same token.
       const std::vector<double>& exact = uniform_at(o.seed, uint64_t(i), 1) < double{o.xtc_probability} ? cut : plain;
       double sum = 0;
       size_t expected = 0;

@@ -28,7 +28,7 @@ struct SimulatedRequest {
   int prefix = -1;                       ///< requests with the same number begin with the same `shared` tokens
   int64_t shared = 0;
 
-  // What happens.
+  // The simulator fills the fields below.
   int64_t computed = 0;  ///< tokens in its state
   int64_t made = 0;      ///< output tokens
   bool is_running = false;
@@ -100,7 +100,7 @@ class SchedulerSimulator : private SchedulerHost {
     return r.is_running && r.computed > 0 && r.total() - r.computed == 1;
   }
 
-  /// Of its shared beginning, what a running request holds of the stored pages.
+  /// Returns the number of stored pages that a running request holds for its shared beginning.
   int64_t shared_pages(const SimulatedRequest& r) const {
     return r.prefix < 0 ? 0 : std::min(r.shared, r.computed) / kPage;
   }

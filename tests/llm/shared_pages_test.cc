@@ -79,7 +79,8 @@ TEST(SharedPages, AreReadOnceWithTheBitsOfSequencesOfTheirOwn) {
   }
 }
 
-// What a server does for n choices: the prompt is computed once but for its last page, which each of them writes to.
+// Sequences share pages as a server does for n choices: the prompt is computed once but for its last page, which each
+// choice writes to.
 TEST(SharedPages, ChoicesOfOnePromptComputeItOnce) {
   constexpr size_t kChoices = 8;
   constexpr int64_t kWhole = kShared / kKvPageTokens;  // pages

@@ -68,7 +68,7 @@ TEST(StepBound, LimitsAreQueriedOnDemand) {
   ASSERT_TRUE(engine->generate(r).ok());
   EXPECT_TRUE(asked.empty());
   EXPECT_EQ(engine->stats().bound_seconds, 0);
-  // Beside a request nothing is measured. The callback runs without the engine's mutex.
+  // While a request runs, nothing is measured. The callback runs without the engine's mutex.
   ASSERT_TRUE(engine
                   ->generate(r,
                              [&](const TextPiece&) {

@@ -47,9 +47,9 @@ TEST(RecordedTraffic, FairnessAllRequestsAreServedInTime) {
       EXPECT_TRUE(r.reason == FinishReason::kLength || r.cancel_ms > 0);
       cached += r.cached;
     }
-    // Of the agent's 60 calls each burst computes the system prompt at most once.
+    // Each burst of the agent's 60 calls computes the system prompt at most once.
     EXPECT_GE(cached, 55 * 1400 / 32 * 32 - 5 * 1400) << pages;
-    // What is urgent waits for the step in progress and its own prompt; chats share the steps with the agent and the
+    // Urgent requests wait for the step in progress and their own prompt; chats share the steps with the agent and the
     // documents.
     const auto editor = first_tokens(s, "editor"), chat = first_tokens(s, "chat"), batch = first_tokens(s, "batch");
     EXPECT_EQ(batch.size(), 4u);

@@ -1,5 +1,5 @@
-// What the engine does with states, on a tile device beside the CPU: prefixes that are reused, pages that sequences
-// share, preemption, beams, constraints, adapters and pages in files, over the golden models in float32.
+// Tests of the engine's handling of states on a tile device beside the CPU: prefixes that are reused, pages that
+// sequences share, preemption, beams, constraints, adapters and pages in files, over the golden models in float32.
 #include <gtest/gtest.h>
 
 #include "redline/text.h"
@@ -215,7 +215,8 @@ TEST(DeviceEngine, PagesComeBackFromFiles) {
   }
 }
 
-// What the host decides for the device, and adapters, in one batch of the bundled model.
+// One batch of the bundled model has a constraint, log-probabilities and a sampler, which the host computes, an
+// adapter, and a prefix that is reused.
 TEST(DeviceEngine, ConstraintsAdaptersAndPrefixesInOneBatch) {
   TextEngineOptions options;
   options.context = 96;

@@ -18,7 +18,7 @@ struct DeviceSamplingCase {
   std::vector<int32_t> prompt, output;  ///< taken modulo the vocabulary
 };
 
-/// What the device samples, alone and together.
+/// Returns a case of each option that the device samples, and cases of several options together.
 std::vector<DeviceSamplingCase> device_sampling_cases(int64_t vocab) {
   std::vector<DeviceSamplingCase> cases;
   const auto add = [&](const std::function<void(SamplingOptions&)>& set) -> DeviceSamplingCase& {
@@ -150,7 +150,7 @@ TEST(DeviceSampling, GivesTheTokensOfTheSampler) {
   check_device_sampling(8231, false, LogitKind::kEqual);
 }
 
-// What the device lacks is sampled by the host.
+// The host samples with options that the device lacks.
 TEST(DeviceSampling, LeavesTheRestToTheHost) {
   const auto kind = [](const std::function<void(SamplingOptions&)>& set) {
     SamplingOptions options;

@@ -31,8 +31,9 @@ std::vector<float> values_of(const WeightSource& source) {
   return values;
 }
 
-// The same tensors in diffusers' layout, in the original checkpoint's layout below a prefix, and in GGUF with 8-bit
-// blocks whose values are exact: not one bit differs, and the config that follows from shapes builds the same network.
+// One set of tensors is written in diffusers' layout, in the original checkpoint's layout below a prefix, and in GGUF
+// with 8-bit blocks whose values are exact: not one bit differs, and the config that follows from shapes builds the
+// same network.
 TEST(FluxFile, ThreeLayoutsAreOneTransformer) {
   const auto expected = Checkpoint::open(kFolder + "diffusers");
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();

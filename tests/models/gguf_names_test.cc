@@ -1,4 +1,4 @@
-// What a GGUF file's keys become, read as llama.cpp reads them.
+// Tests of the configs that the keys of a GGUF file become, read as llama.cpp reads them.
 #include <gmock/gmock.h>
 
 #include "formats/format_test_files.h"

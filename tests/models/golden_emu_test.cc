@@ -339,7 +339,7 @@ struct BoundedDevice {
     o.threads = 0;
     return o;
   }
-  /// What a model takes on it.
+  /// Returns the bytes that a model takes on the device.
   int64_t needed(const std::string& path, const Golden& golden) const {
     emu::set_memory_bytes(device->table(), 0);
     const auto engine = open_engine(path, options(golden));
@@ -422,7 +422,8 @@ TEST(EmulatedGpuLayers, ExpertsStayOnTheCpu) {
     const int64_t needed = bounded.needed(path, golden);
     std::vector<std::string> notices;
     on_device_notice([&](const std::string& text) { notices.push_back(text); });
-    // What these small models take besides weights is not small: the first size that leaves out experts only.
+    // Takes the first size that leaves out experts only. Small models take much memory besides weights, so that no one
+    // size suits all.
     std::unique_ptr<TextEngine> engine;
     for (const int64_t percent : {95, 90, 85, 80, 75}) {
       emu::set_memory_bytes(bounded.device->table(), needed * percent / 100);
@@ -535,7 +536,7 @@ TEST(EmulatedSchedules, AreOrdered) {
   }
 }
 
-// What PEFT generates in float32, and what the model does without an adapter, in one batch.
+// One batch has texts that PEFT generates in float32, and a text of the model without an adapter.
 TEST(EmulatedTales, AdaptersOfOneBatch) {
   TextEngineOptions options;
   options.threads = 2;

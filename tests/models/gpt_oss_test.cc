@@ -98,7 +98,7 @@ TEST_F(GptOss, PackedExpertsGiveTheLogitsOfUnpackedOnes) {
   ASSERT_EQ(a.size(), b.size());
   ASSERT_FALSE(a.empty());
   const int64_t vocab = packed->info().vocab_size;
-  // The same numbers in another order of summation.
+  // Both sum equal numbers, in another order.
   EXPECT_LE(difference(a.data(), b.data(), static_cast<int64_t>(tokens_.size()), vocab).all, 5e-6);
 }
 

@@ -193,7 +193,8 @@ TEST_P(Grouped, EqualsItsValuesInFloat32) {
     return got.size() == want.size() ? difference(got.data(), want.data(), kTokens, kVocab)
                                      : Difference{INFINITY, INFINITY, INFINITY, INFINITY};
   };
-  // The same values in float64; act-order adds their products in another order, and logits are rounded to float32 once.
+  // Both compute with equal values in float64; act-order adds their products in another order, and logits are rounded
+  // to float32 once.
   if (GetParam().how.has_order) EXPECT_LE(compare(logits_of(rounded, ComputeType::kAuto, true)).worst_row, 2.4e-7);
   else EXPECT_EQ(logits_of(rounded, ComputeType::kAuto, true), want);
   // docs/numerics.md: float32 sums of exact weights; activations in 8 bits.

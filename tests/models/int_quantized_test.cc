@@ -106,7 +106,7 @@ TEST(IntQuantized, EqualsItsValuesInFloat32) {
   const std::string codes = write_folder(codes_folder, config, pair.codes);
   const std::string plain = write_folder(plain_folder, pair.config, pair.plain);
   EXPECT_EQ(logits_of(codes, ComputeType::kAuto, true), logits_of(plain, ComputeType::kAuto, true));
-  // The same products in the same order, the code times its scale being the value.
+  // Both add equal products in the same order: the code times its scale is the value.
   EXPECT_EQ(logits_of(codes, ComputeType::kF32, false), logits_of(plain, ComputeType::kF32, false));
   // x is rounded to its row's largest over 254, and rows are up to 256 elements: docs/numerics.md's bound of 8 bits.
   const std::vector<float> want = logits_of(plain, ComputeType::kAuto, true),

@@ -25,7 +25,7 @@ std::string types(const char* mix, const QuantizeFacts& facts, const char* part)
   return text;
 }
 
-// What llama-quantize prints for models of these sizes.
+// Expects the types that llama-quantize prints for models of these sizes.
 TEST(QuantizeRules, MixesGiveMoreBitsWhereLlamaCppDoes) {
   const QuantizeFacts llama = {find_quantize_traits("llama"), 16, 32, 8, 0, 16, true, false};
   EXPECT_EQ(types("Q4_K_M", llama, "attn_v"),

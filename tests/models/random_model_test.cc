@@ -96,7 +96,7 @@ TEST(RandomModelFile, W8A8IsRoundedWhenOpened) {
                row.data(), 96);
     for (const float v : row) squares += double{v} * double{v} / (48 * 96);
   }
-  // Of 4608 uniform values: three deviations of the estimate are 6 %.
+  // The estimate is of 4608 uniform values: three of its deviations are 6 %.
   EXPECT_NEAR(std::sqrt(squares * 96), 1.0, 0.06);
 }
 

@@ -171,7 +171,7 @@ TEST(TextEncoders, BadConfigsAreNamed) {
   expect("t5_gated", "relative_attention_max_distance", 8, "8");
 }
 
-// What diffusers computed from the same ids (README of the folder).
+// Expects the states that diffusers computed from the same ids (README of the folder).
 TEST(TextEncoders, TheBundledModelEncodesAsItsReferenceDoes) {
   const std::string root = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-shapes";
   const nlohmann::json reference = testing::read_json(root + "/reference/reference.json");

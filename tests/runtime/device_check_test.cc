@@ -25,7 +25,7 @@ int g_downloads = 0, g_wrong_download = 0;
 // A GPU whose kernels run to their end, with one wrong number at the end.
 TEST(DeviceCheck, WrongNumbersAreFound) {
   WorkerTeam team(2);
-  // Of few rows, of a captured step, of many rows.
+  // The wrong number is in a step of few rows, in a captured step, or in a step of many rows.
   for (const int wrong : {0, 2, 5}) {
     tiles::TileDevice* table = emu::open_emulated_device({.multiprocessors = 3, .team = &team});
     g_download = table->download;

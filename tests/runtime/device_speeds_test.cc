@@ -1,4 +1,5 @@
-// What is measured of a device, and the record of it: the emulated device proves that every figure is one.
+// Tests of the speeds that are measured of a device, and of their record. The emulated device shows that every figure
+// is positive and finite.
 #include "runtime/device_speeds.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +86,7 @@ TEST(DeviceSpeeds, TypesThatTheDeviceLacksAreNamed) {
   EXPECT_TRUE(speeds->peaks[2].reason.starts_with(speeds->library + " fails")) << speeds->peaks[2].reason;
 }
 
-// What the library of the emulated device multiplies, number by number.
+// The library of the emulated device multiplies numbers of every type.
 TEST(DeviceSpeeds, TheEmulatedLibraryKnowsEveryType) {
   WorkerTeam team(1);
   const auto device = std::make_shared<OpenDevice>(

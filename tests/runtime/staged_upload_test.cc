@@ -39,7 +39,7 @@ TEST(StagedUpload, FillsMemoryInPiecesOfAnySize) {
   }
 }
 
-// What the host may not rely on, the emulated device does not do.
+// The emulated device copies as late as it may, so that the host cannot rely on earlier copies.
 TEST(StagedUpload, CopiesArriveWhenTheBufferIsGivenOutAgain) {
   const auto device = small_device(512);
   const auto memory = DeviceMemory::make(device, 1024);

@@ -157,9 +157,10 @@ struct LinearSize {
 void check_linear(DType type, const LinearSize& size, const std::vector<int64_t>& rows, bool exact) {
   SCOPED_TRACE(fmt::format("{} {}x{}", dtype_info(type).name, size.out, size.in));
   const testing::RandomWeight weight(type, size.out, size.in, 3);
-  // Of a sum of K products: x may be rounded to bfloat16 (2^-9 of each), sums are float32. The largest output is at
-  // least the root of the sum of squares of its products, of which the errors are a part each: in rms 2^-9 / sqrt(3) of
-  // that, and 6 times as much at most among some thousand outputs. Formats with minima sum larger parts than they give.
+  // The bound of a sum of K products: x may be rounded to bfloat16 (2^-9 of each), sums are float32. The largest output
+  // is at least the root of the sum of squares of its products, of which the errors are a part each: in rms 2^-9 /
+  // sqrt(3) of that, and 6 times as much at most among some thousand outputs. Formats with minima sum larger parts than
+  // they give.
   double parts = 0, values = 0;
   for (size_t i = 0; i < weight.values.size(); ++i) {
     parts += std::pow(weight.parts[i], 2);

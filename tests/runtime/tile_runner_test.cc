@@ -668,7 +668,7 @@ TEST(StepGraphs, GiveTheBitsOfLaunches) {
   EXPECT_EQ(c.runner->num_graphs(), 2u);
 }
 
-// What one program hands to the next: an address of the device, whose contents the host sees when it asks for them.
+// A program hands an address of the device to the next. The host sees its contents when it asks for them.
 TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
   GraphBuilder g("twice");
   g.output("external.out.y", scale(g, g.input("external.in.x", DType::kF32, {kTileTokens, Dim(40)}), {2}));
@@ -698,7 +698,7 @@ TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
   run(**a, **b, 2);
   EXPECT_EQ(floats(**b)[79], 2 * 318);
   EXPECT_FALSE(c.runner->bind("external.in.z", nullptr));
-  // What a step may need stays free: a step cache then has its tensors on the host.
+  // Memory that a step may need stays free: a step cache then has its tensors on the host.
   if (test_device() != "emu") return;
   const auto memory = c.device->memory();
   ASSERT_TRUE(memory.ok());

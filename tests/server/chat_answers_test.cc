@@ -137,7 +137,7 @@ TEST(ChatAnswers, Ollama) {
   EXPECT_EQ(whole["message"]["tool_calls"][0]["function"]["arguments"], Json({{"city", "Ulm"}}));
 }
 
-/// What the template was given, of a conversation chat_answers_with a call and its result.
+/// The template is given the same messages whichever API a conversation with a call and its result comes by.
 TEST(ChatAnswers, ConversationsOfEveryApiReachTheTemplateAlike) {
   Fake fake("ok");
   const auto rendered = [&](const std::string& path, const Json& body) {

@@ -41,7 +41,7 @@ struct AgentServer {
   Json json(const std::string& path, const Json& body, int status = 200) {
     return Json::parse(post(path, body, status));
   }
-  /// What the template was given.
+  /// Returns the last prompt, which has the messages and tools that the template was given.
   std::string prompt() const { return {engine->last.prompt.tokens().begin(), engine->last.prompt.tokens().end()}; }
 };
 

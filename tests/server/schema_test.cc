@@ -60,7 +60,7 @@ TEST(Schema, ListsFieldsWithoutEffect) {
   EXPECT_EQ(error_of(R"({"name": "a", "elsewhere": 1, "at": {"x": 1, "elsewhere": {}}})", &ignored), "");
   EXPECT_EQ(ignored, (std::vector<std::string>{"elsewhere", "at.elsewhere"})) << "in nested objects as well";
 
-  // Of a long list once: headers have an end.
+  // A field of the items of a long list is named once, because headers have an end.
   const Schema mark{"Mark", {{"note", kString, "", {.is_ignored = true}}}};
   const Field item{"", kObject, "", {.object = &mark}};
   const Schema marks{"Marks", {{"marks", kArray, "", {.items = &item}}}};

@@ -60,7 +60,7 @@ TEST(Shares, AUserIsOneOfItsKeyOrAddress) {
   EXPECT_EQ(served.engine->last.client, "ann\nu1");
 }
 
-// What the head decides does not need a body.
+// Requests that the head decides on need no body.
 TEST(Shares, TheHeadIsCheckedOnceAndBeforeTheBody) {
   Served served;
   ASSERT_TRUE(served.app.keys().add("ann", "secret", 2).ok());

@@ -17,7 +17,7 @@ inline SymbolValues latent_sizes(int64_t batch, int64_t height, int64_t width) {
   return sizes;
 }
 
-/// What comes of `input`: "latents" go through the decoder, an "image" through the encoder.
+/// Returns the result of `input`: "latents" go through the decoder, an "image" through the encoder.
 inline std::vector<float> run_autoencoder(const ImageGolden& golden, BuildAutoencoder build, const std::string& run,
                                           const std::string& input, NetworkMode mode, int threads) {
   auto model = build(golden.checkpoint);

@@ -42,7 +42,7 @@ class CountedDevice {
   CountedDevice& operator=(const CountedDevice&) = delete;
 
   const DeviceCounts& counts() const { return counts_; }
-  /// Those since the last call.
+  /// Returns the counts since the last call.
   static DeviceCounts take() { return std::exchange(counts_, {}); }
 
  private:

@@ -34,8 +34,8 @@ inline std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// What `auto` rounds to bfloat16 in steps of some rows, with float weights and the kernel table in use. Asked of the
-/// choice that the engine makes, so that no kind of CPU can be forgotten.
+/// The operands that `auto` rounds to bfloat16 in steps of some rows, with float weights and the kernel table in use.
+/// The engine's own choice is asked, so that no kind of CPU can be forgotten.
 struct AutoRounding {
   bool bf16_products = false;  ///< x of BF16 weights
   bool f16_products = false;   ///< x and w of F16 weights
@@ -48,9 +48,9 @@ struct AutoRounding {
     const double products = f16_products ? 1.6e-2 : bf16_products ? 1.1e-2 : 0;
     return 1.5 * std::hypot(1.2e-3, products, attention ? 3.4e-3 : 0);
   }
-  /// Of the largest error relative to the largest logit: errors within 4.5 standard deviations, the largest of a few
-  /// thousand logits at least 2.5 times their root mean square. A row's errors come from few probabilities, so one row
-  /// may have twice the rms of all. Not relative to the row's own largest logit, which may be small.
+  /// Bound on the largest error relative to the largest logit: errors within 4.5 standard deviations, the largest of a
+  /// few thousand logits at least 2.5 times their root mean square. A row's errors come from few probabilities, so one
+  /// row may have twice the rms of all. Not relative to the row's own largest logit, which may be small.
   double golden_largest() const { return 2 * 4.5 / 2.5 * golden_rms(); }
 };
 /// `weight_types` as ModelInfo has it: "bf16 x57, f32 x17".
@@ -99,7 +99,8 @@ inline Golden load_golden(const std::string& folder) {
   return golden;
 }
 
-/// What TextEngine::open can be given, relative to golden_root(): "llama_gqa", "llama_gqa/model.gguf", ...; sorted.
+/// Returns the paths that TextEngine::open can be given, relative to golden_root() and sorted: "llama_gqa",
+/// "llama_gqa/model.gguf", ...
 inline std::vector<std::string> golden_models() {
   std::vector<std::string> models;
   std::error_code error;

@@ -56,7 +56,7 @@ inline SymbolValues sizes(int64_t tokens, int64_t logit_rows = 1) {
   return s;
 }
 
-/// Of a step that draws: `rows` of it are rows of an item of the batch.
+/// Returns the sizes of a step of a denoiser. image_tokens and text_tokens are rows of one item of the batch.
 inline SymbolValues image_sizes(int64_t batch, int64_t image_tokens, int64_t text_tokens = 0) {
   SymbolValues s;
   s[Symbol::kBatch] = batch;
@@ -196,7 +196,7 @@ inline void expect_like_reference(const BuildGraph& build, const MakeInputs& inp
   }
 }
 
-/// The same for graphs whose one size is the number of rows.
+/// Expects outputs like those of the reference for graphs whose one size is the number of rows.
 inline void expect_like_reference(
     const BuildGraph& build, const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
     const std::vector<int64_t>& row_counts, double tolerance) {

@@ -54,7 +54,7 @@ inline const char* network_mode_name(NetworkMode mode) {
 inline bool is_emulated(NetworkMode mode) {
   return mode == NetworkMode::kEmulatedF32 || mode == NetworkMode::kEmulated;
 }
-/// Whether activations are rounded to 16 bits.
+/// Returns true if activations are rounded to 16 bits.
 inline bool rounds(NetworkMode mode) { return mode == NetworkMode::kAuto || mode == NetworkMode::kEmulated; }
 /// All modes; under a forced instruction set of the CPU those that depend on it.
 inline std::vector<NetworkMode> network_modes() {

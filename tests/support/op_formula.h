@@ -6,7 +6,7 @@
 
 namespace redline::test {
 
-/// What a formula reads: inputs and weights by name in float64, and the sizes of the step.
+/// The numbers that a formula reads: inputs and weights by name in float64, and the sizes of the step.
 struct FormulaInputs {
   std::map<std::string, HostTensor> tensors;
   SymbolValues sizes;
@@ -21,7 +21,7 @@ struct FormulaInputs {
 /// All elements of y [rows, cols], in order.
 using Formula = std::function<std::vector<double>(const FormulaInputs&, int64_t rows, int64_t cols)>;
 
-/// Of one element at a time.
+/// Returns a formula that computes one element at a time.
 inline Formula each(std::function<double(const FormulaInputs&, int64_t row, int64_t col)> element) {
   return [element = std::move(element)](const FormulaInputs& in, int64_t rows, int64_t cols) {
     std::vector<double> y;
@@ -119,7 +119,7 @@ inline void expect_formula(const BuildGraph& build, const MakeInputs& inputs, co
   }
 }
 
-/// The same for graphs whose one size is the number of rows.
+/// Expects the output of `formula` for graphs whose one size is the number of rows.
 inline void expect_formula(const BuildGraph& build,
                            const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
                            const Formula& formula, const std::vector<int64_t>& row_counts, double tolerance) {

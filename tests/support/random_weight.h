@@ -55,8 +55,9 @@ struct RandomWeight {
 
   TensorView view() const { return {dtype, {n, k}, bytes.data()}; }
 
-  /// What linear_requantized moves value i by: half a step, of which 127 are the largest of 256 elements, and 2 units
-  /// of 1/64 of one: of A times the code, of the product, of B and of the division. See linear_requantized.inc.
+  /// Returns the distance by which linear_requantized moves value i: half a step, of which 127 are the largest of 256
+  /// elements, and 2 units of 1/64 of one: of A times the code, of the product, of B and of the division. See
+  /// linear_requantized.inc.
   double requantized_moves(size_t i) const { return double{largest[i]} / 127 * (0.5 + 2.0 / 64) * (1 + 0x1p-14); }
 
   /// Every bit of the codes is random; scales are random halves of either sign around 2^-4.

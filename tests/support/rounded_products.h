@@ -94,7 +94,7 @@ inline void expect_within(std::span<const float> got, std::span<const Bounded> w
         << "element " << i << ": " << got[i] << ", not " << want[i].value;
 }
 
-/// Whether the compiled program has a stage of this op.
+/// Returns true if the compiled program has a stage of this op.
 inline bool has_stage(const Program& program, const OpDef& op) {
   return std::any_of(program.stages.begin(), program.stages.end(),
                      [&](const StagePlan& stage) { return stage.op == op.name; });

@@ -16,7 +16,7 @@ inline std::string test_device() {
   const char* name = std::getenv("REDLINE_TEST_DEVICE");
   return name ? name : "emu";
 }
-/// Of what a test opens itself. `emulated`: options of the emulated device.
+/// Opens the device for tests that open one themselves. `emulated`: options of the emulated device.
 inline std::shared_ptr<OpenDevice> open_test_device(const emu::EmulatedDeviceOptions& emulated) {
   if (test_device() == "emu") return std::make_shared<OpenDevice>(emu::open_emulated_device(emulated));
   const auto choice = choose_device(test_device());

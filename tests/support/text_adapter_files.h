@@ -23,7 +23,8 @@ struct TextAdapter {
   int64_t rank = 8;
   double alpha = 16;
 
-  /// Beside the weights of a checkpoint whose module names end with one of `targets`. All ranks are `rank`.
+  /// Returns random factors of rank `rank` for each weight of a checkpoint whose module name ends with one of
+  /// `targets`.
   static TextAdapter random(const Checkpoint& checkpoint, const std::vector<std::string>& targets, int64_t rank,
                             uint32_t seed, float size = 0.1f) {
     TextAdapter adapter;

@@ -1,5 +1,5 @@
-// What every tokenizer promises: exact round trips, inert special tokens, streaming that equals decoding, stop tokens,
-// and speed that does not collapse on odd input.
+// Tests of what every tokenizer promises: exact round trips, inert special tokens, streaming that equals decoding, stop
+// tokens, and speed that does not collapse on odd input.
 #include "vocab_files.h"
 
 #include <utf8proc.h>

@@ -1,4 +1,4 @@
-// What the tokenizer tests share: vocabularies from GGUF files and test vectors.
+// Shared parts of the tokenizer tests: vocabularies from GGUF files and test vectors.
 #pragma once
 
 #include <gtest/gtest.h>

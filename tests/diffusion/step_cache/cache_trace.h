@@ -12,8 +12,8 @@ namespace redline::testing {
 
 using Tensor = std::vector<float>;
 
-/// What the parts of a network would give at each step, whatever the cache decides: rules are compared on the same
-/// inputs.
+/// The values that the parts of a network would give at each step, whatever the cache decides: rules are compared on
+/// the same inputs.
 struct CacheTrace {
   int64_t steps = 0;
   std::vector<double> sigma;  ///< [steps + 1]
@@ -56,7 +56,7 @@ inline CacheTrace make_trace(int64_t steps, uint32_t seed, int64_t elements = 96
   return trace;
 }
 
-/// What came out of one step: computed or not, and what the next part of the network, or the solver, is given.
+/// The result of one step: computed or not, and what the next part of the network, or the solver, is given.
 struct Outcome {
   bool computed = false;
   Tensor middle_image, middle_text, model_output;

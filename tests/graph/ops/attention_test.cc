@@ -22,7 +22,7 @@ struct AttentionCase {
   int64_t chunk = 0;
   bool is_causal = true, slopes = false, mask = false, bits = false;
 };
-/// Whether the mask of a test lets the token at `position` of a sequence see position p.
+/// Returns true if the mask of a test lets the token at `position` of a sequence see position p.
 bool mask_shows(const AttentionCase& c, size_t sequence, int64_t position, int64_t p) {
   const auto chance = [&](int64_t a, int64_t b) {
     return (static_cast<uint64_t>(a * 131 + b * 7919 + static_cast<int64_t>(sequence)) * 0x9e3779b97f4a7c15ull) >> 33;

@@ -159,7 +159,7 @@ TEST(PackedAttention, AWindowCountsBothWays) {
     check_packed_attention({.lengths = {1, 40, 200, 65}, .heads = 3, .head_dim = 24, .window = window});
 }
 
-// What a sequence gives does not depend on what lies beside it, nor on where its rows begin.
+// The result of a sequence does not depend on the other sequences, nor on where its rows begin.
 TEST(PackedAttention, BitsDoNotDependOnTheOtherSequences) {
   PackedAttentionCase all = {.lengths = {3, 70, 1, 33, 129}, .heads = 2, .head_dim = 32};
   for (const int64_t window : {int64_t{0}, int64_t{5}})

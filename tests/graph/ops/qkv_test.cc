@@ -143,7 +143,7 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
                 }
               expect_within(compiled.get("y", rows * h.q * h.dim), want[0]);
 
-              // What the pages hold, in the order of kv_page_layout.
+              // Compares the contents of the pages, in the order of kv_page_layout.
               const KvPlace place = plan.kv_place(graph, state.id);
               const StateStep& memory = step.states[place.group];
               for (const KvTable kind : {KvTable::kKeys, KvTable::kValues}) {

@@ -21,8 +21,9 @@ RopeTableAttrs table(int64_t rotary_dim) {
   return a;
 }
 
-// Of pairs (i, i + h) of each head, h half of the rotated width: the first is x[i] cos a - x[i + h] sin a, the second
-// x[i + h] cos a + x[i] sin a. The angle a = position * frequency is rounded to float32, as in PyTorch.
+// Returns the formula of rope. With h half of the rotated width, pair (i, i + h) of each head becomes
+// x[i] cos a - x[i + h] sin a and x[i + h] cos a + x[i] sin a. The angle a = position * frequency is rounded to
+// float32, as in PyTorch.
 Formula rope_formula(int64_t head_dim, const RopeTableAttrs& attrs) {
   return each([=](const FormulaInputs& in, int64_t r, int64_t c) {
     const auto h = static_cast<int64_t>(attrs.inverse_frequencies.size()), i = c % head_dim;

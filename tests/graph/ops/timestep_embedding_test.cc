@@ -32,7 +32,8 @@ TEST(TimestepEmbeddingOp, EqualsTheFormula) {
   }
 }
 
-// What PyTorch 2.13 gives for diffusers' get_timestep_embedding of 8 columns (flip_sin_to_cos, no shift) at t = 981.5.
+// Expects the numbers that PyTorch 2.13 gives for diffusers' get_timestep_embedding of 8 columns (flip_sin_to_cos, no
+// shift) at t = 981.5.
 TEST(TimestepEmbeddingOp, RoundsAnglesAsFloat32) {
   GraphBuilder g("test");
   g.output("y", timestep_embedding(g, timesteps(g), {8, true, 0, 10000, 1}));

@@ -59,7 +59,7 @@ TEST(FuseGatedLinear, TheFusedGraphEqualsTheComposedOne) {
           for (double v : want.data) largest = std::max(largest, std::abs(v));
           for (size_t i = 0; i < want.data.size(); ++i) EXPECT_NEAR(want.data[i], same.data[i], 1e-12 * largest);
 
-          // The same kernels on the same numbers: other cuts change no bit.
+          // Kernels and numbers are the same, so other cuts change no bit.
           std::vector<float> first;
           for (int workers : {1, 3}) {
             CpuCompileOptions options;

@@ -87,7 +87,7 @@ TEST(FuseJointHeads, TheFusedGraphEqualsTheComposedOne) {
     ASSERT_EQ(want.data.size(), same.data.size());
     for (size_t i = 0; i < want.data.size(); ++i) ASSERT_NEAR(want.data[i], same.data[i], 1e-12);
 
-    // The same kernels on the same rows: the same bits.
+    // Kernels and rows are the same, and so are all bits.
     for (KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kBF16}) {
       const std::vector<float> one = run(composed, c, 1, format);
       for (int workers : {1, 2, 5}) {

@@ -1,4 +1,4 @@
-// What can be said of `redline bench` without timing anything: the bound, the plan of rows, the chart.
+// Tests of the parts of `redline bench` that time nothing: the bound, the plan of rows, the chart.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -24,7 +24,8 @@ KernelTiming timed(const KernelWorkload& workload, const CpuKernels& table, Kern
   return timing.ok() ? *timing : KernelTiming();
 }
 
-/// Of every kind one shape that is whole and one that is ragged, with every type that has such a kernel.
+/// Returns two workloads of every kind, one of a whole shape and one of a ragged shape, for every type that has such a
+/// kernel.
 std::vector<KernelWorkload> everything(const CpuKernels& table) {
   std::vector<KernelWorkload> all;
   for (const KernelKind& kind : kernel_kinds()) {
@@ -70,7 +71,7 @@ TEST(KernelBench, EveryKernelOfEverySetPassesItsCheck) {
     std::map<std::string, std::string> origin;
     for (const KernelOrigin& o : kernel_origins(table)) origin[o.kernel] = o.isa;
     for (const KernelWorkload& workload : all) {
-      // What a set takes from the sets below it has been run there.
+      // Kernels that an instruction set takes from a set below it have been run there.
       const auto from = origin.find(kernel_entry_name(workload));
       if (from != origin.end() && from->second != isas[i].name) continue;
       SCOPED_TRACE(::testing::Message() << kernel_entry_name(workload) << " rows " << workload.rows << " of "
@@ -108,7 +109,7 @@ TEST(KernelBench, OneDnnMultipliesTheSame) {
   if (!available.ok()) GTEST_SKIP() << available.status().to_string();
   std::string left_out;
   for (const char* type : {"f32", "bf16", "w8a8"}) {
-    // What oneDNN multiplies depends on the CPU: no bfloat16 without AVX-512, no exact int8 sums without VNNI.
+    // The types that oneDNN multiplies depend on the CPU: no bfloat16 without AVX-512, no exact int8 sums without VNNI.
     const auto workload = make_kernel_case({"onednn", type, 37, {130, 1056}}, table);
     if (!workload.ok()) {
       EXPECT_EQ(workload.status().code(), Code::unsupported);

@@ -151,7 +151,7 @@ TEST(OnnxNetwork, ShapesOfProductsAndElementwise) {
 }
 
 TEST(OnnxNetwork, ShapesAreComputed) {
-  // What an exporter writes for x.view(x.shape[0], x.shape[1] * x.shape[2], -1).
+  // These nodes are those that an exporter writes for x.view(x.shape[0], x.shape[1] * x.shape[2], -1).
   const std::string x = input("x", {"batch", "heads", "length", "64"});
   const auto size = [](const std::string& name, int64_t axis) {
     return node("Gather", {"shape", "at" + std::to_string(axis)}, {name}) +

@@ -40,8 +40,8 @@ struct TiffColors {
 struct TiffCompression {
   enum : uint32_t { kNone = 1, kLzw = 5, kDeflate = 8, kPackBits = 32773, kOldDeflate = 32946 };
 };
-// Maximum bytes that one compressed byte decodes to. Deflate: 1032. PackBits: two bytes, a count and a value, give up
-// to 128.
+// Maximum bytes that one compressed byte decodes to. Deflate: 1032. PackBits: two bytes, a count and a value, decode to
+// 128 bytes at most.
 constexpr int64_t kMaxDeflateRatio = 1032, kMaxPackBitsRatio = 64;
 
 size_t decode_pack_bits(std::string_view packed, std::span<uint8_t> out) {

@@ -255,7 +255,7 @@ TEST(UnetPipelines, MissingMaskRegeneratesAll) {
   const auto plain = (*engine)->generate(request);
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   EXPECT_THAT(plain->warnings, ::testing::Contains(::testing::HasSubstr("without a mask it regenerates")));
-  // A mask that is white all over gives the same image, whatever picture it covers.
+  // A mask that is white all over gives the same image, whatever image it covers.
   const RgbImage white = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 255)};
   const RgbImage picture = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 30)};
   request.init_image = std::make_shared<RgbImage>(picture);

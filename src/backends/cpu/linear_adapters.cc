@@ -21,8 +21,8 @@ constexpr int64_t kExpandRows = 1024;
 // Number of shares of x down^T for each worker. A worker without shares left takes one of another worker.
 constexpr int kSharesPerWorker = 4;
 
-// Number of times that a worker that shares its core yields before it sleeps while another worker computes a share. Such
-// waits are short unless the other worker has lost its core.
+// Number of times that a worker that shares its core yields before it sleeps while another worker computes a share.
+// Such waits are short unless the other worker has lost its core.
 constexpr int kShareYields = 64;
 
 // Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch this far ahead

@@ -21,11 +21,13 @@ Result<std::pair<int64_t, int64_t>> part_of_axis(const std::vector<Iter>& digits
   return part;
 }
 
-/// The columns of some rows of a stored matrix.
+/// Copies the columns of a range from the rows of a stored matrix.
 struct ColumnCut {
   WeightSource source;
   WeightRange range;
-  int64_t stored_bytes, first_byte, code_bytes, scale_bytes;  ///< of a row
+  /// Bytes of a stored row: all of them, those before the range, those of the range's columns, those of the row's
+  /// scale.
+  int64_t stored_bytes, first_byte, code_bytes, scale_bytes;
 
   int64_t row_bytes() const { return code_bytes + scale_bytes; }
   void fill(int64_t begin, int64_t end, uint8_t* out) const {

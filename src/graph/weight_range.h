@@ -23,7 +23,7 @@ enum class ShardedAxis : uint8_t {
   kColumns,  ///< the products of the ranks are partial sums of the result
 };
 /// Returns the layout of a matrix, or with cols = 1 of a vector, of which each of `ranks` ranks holds an equal part.
-/// The axis must be divisible.
+/// The size of the axis must be a multiple of `ranks`.
 Layout sharded_layout(int64_t rows, int64_t cols, ShardedAxis axis, int64_t ranks);
 /// Returns the part of a matrix that a rank holds. invalid_argument: the layout is not that of such a matrix, or ranks
 /// do not hold contiguous parts of an axis.
@@ -35,7 +35,7 @@ Result<bool> gives_partial_sums(const Layout& layout, int64_t rows, int64_t cols
 /// tensor; columns are copied when they are needed, and again after they have been released. The part is packed and
 /// unpacked as any weight. Columns of a block format are whole blocks; a row of a format with a scale per row keeps its
 /// scale.
-/// `name`: of the weight, for errors.
+/// `name`: name of the weight, for errors.
 /// invalid_argument: the range is not within the weight. unsupported: the range cuts through blocks, or selects columns
 /// of a weight whose columns are in another order than x (act-order), or the weight has more than two axes.
 Result<WeightSource> take_range(const std::string& name, const WeightSource& source, const WeightRange& range);

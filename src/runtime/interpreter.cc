@@ -151,7 +151,7 @@ class InterpreterRunner final : public Runner {
   }
 
  private:
-  /// Callers write and read float32 or int32, by the type of the port.
+  /// One element of an input or output. Callers write and read it as float32 or int32, by the type of the port.
   union Element {
     float number;
     int32_t integer;

@@ -164,8 +164,7 @@ Status TileRunner::check_sizes(const StepContext& context) const {
   return {};
 }
 
-// Appends items to the tables of a step. The returned pointer is an offset until the address of the step's memory is
-// known.
+// Appends items to the step's tables. The returned pointer is an offset until the memory of the step has an address.
 template <class T>
 const T* TileRunner::append(std::span<const T> items) {
   const size_t at = (step_bytes_.size() + 15) / 16 * 16;

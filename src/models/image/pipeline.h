@@ -87,7 +87,7 @@ struct PipelineRow {
   int64_t num_inference_steps = 0;
   double guidance_scale = 0;
   int64_t max_sequence_length = 0;
-  // Pipelines of video.
+  // Fields of pipelines of video.
   int64_t num_frames = 0;  ///< default and maximum of the frames of a clip; 0: a pipeline of images
   double frame_rate = 0;   ///< frames per second that the model was trained for
 };

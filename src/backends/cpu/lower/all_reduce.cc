@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-/// The sum of parts in memory of this process.
+/// Adds parts that are in memory of this process.
 struct PartSum {
   void (*add)(const AddArgs&);
   int64_t cols;
@@ -19,7 +19,7 @@ struct PartSum {
   }
 };
 
-/// A graph with the parts of all ranks.
+/// The sum in a graph that has the parts of all ranks.
 struct LocalSumParams {
   PartSum sum;
   std::vector<Operand<const float>> parts;

@@ -17,7 +17,7 @@ Status lower_sample(TileLowerContext& c) {
   edit.args.vocab_size = static_cast<int32_t>(vocab_size);
   edit.read(&tiles::EditLogits::Args::logits, logits, Reads::kTile);
   edit.write(&tiles::EditLogits::Args::changed, changed);
-  edit.stage().set_grid(rows, vocab_size, 4096, 8, 1);  // mostly nothing
+  edit.stage().set_grid(rows, vocab_size, 4096, 8, 1);  // most tasks have no edit
   edit.add();
 
   TileStageBuilder<tiles::Sample> sample(c, tiles::KernelId::kSample);

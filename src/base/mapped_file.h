@@ -23,7 +23,7 @@ class MappedFile {
   /// permanently. out_of_memory: `bytes` cannot be allocated.
   static Result<std::shared_ptr<MappedFile>> make(std::string path, int64_t bytes,
                                                   const std::function<void(uint8_t*)>& fill);
-  /// How make_lazily computes its bytes.
+  /// Functions with which make_lazily() computes the bytes of a file.
   struct Maker {
     int64_t piece = 0;  ///< bytes that one call of `fill` computes
     /// Writes the piece [begin, end) to `out`. Called from several threads for different pieces.

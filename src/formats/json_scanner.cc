@@ -160,7 +160,7 @@ Status JsonScanner::skip() {
   char open[kMaxDepth];  // pending closing brackets
   int depth = 0;
   while (true) {
-    // At the start of a value.
+    // The scanner is at the start of a value.
     const char first = peek();
     if (first == '{' || first == '[') {
       if (depth == kMaxDepth) return error("JSON nested more than {} deep", kMaxDepth);

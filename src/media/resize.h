@@ -8,7 +8,7 @@
 
 namespace redline {
 
-/// How an image is resized to another aspect ratio.
+/// Ways to resize an image to another aspect ratio.
 enum class ResizeMode : uint8_t {
   kStretch,  ///< the sides are scaled independently
   kCrop,     ///< the image is scaled until it covers the new size; the excess on two sides is cut off

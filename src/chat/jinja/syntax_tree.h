@@ -164,7 +164,7 @@ struct If final : Node {
   std::vector<std::pair<NodePtr, Nodes>> branches;
   Nodes otherwise;
 };
-/// Where a value is stored: a name, an attribute of a namespace, or a tuple of these.
+/// Target of an assignment: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   enum class Form : uint8_t { kName, kAttribute, kTuple };
   Form form = Form::kName;

@@ -75,7 +75,7 @@ enum class StateKind : uint8_t {
   kRecurrent,  ///< a fixed number of float32 elements, replaced by each step
 };
 
-/// How a state is stored.
+/// Attributes of the storage of a state.
 struct StateAttrs {
   StateKind kind = StateKind::kKeyValue;
   int64_t num_heads = 0, head_dim = 0;  ///< key-value heads of a kKeyValue state

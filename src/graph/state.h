@@ -1,4 +1,4 @@
-// How the state values of a graph are stored. A state belongs to a sequence and outlives the step: keys and values of
+// Storage of the states of a graph. A state belongs to a sequence and outlives the step: keys and values of
 // an attention layer, or the recurrent state of a layer. States of the same kind, window and group name form a group;
 // the states of a group share pages, so that one page table per sequence serves all of its layers.
 #pragma once
@@ -26,13 +26,13 @@ struct StateGroup {
   std::vector<Member> members = {};  ///< empty if the group has no name
 };
 
-/// Where one state lies in the pages of its group.
+/// Place of one state in the pages of its group.
 struct StatePlace {
   size_t group = 0;
   int64_t offset = 0;  ///< bytes from the start of a page
 };
 
-/// Where the heads of a kKeyValue state lie.
+/// Places of the heads of a kKeyValue state in the pages of its group.
 struct KvPlace {
   size_t group = 0;
   int64_t keys = 0, values = 0;  ///< bytes from the start of a page to those of the first head

@@ -89,8 +89,8 @@ struct LogitEdit {
   float bias = 0, repetition = 0, penalty = 0;
 };
 
-/// How a back end samples the token after one row of logits. The result has the bits of the CPU's sampler
-/// (llm/sampler.h), which creates this description.
+/// Description of how a back end samples the token after one row of logits. The result has the bits of the CPU's
+/// sampler (llm/sampler.h), which creates the description.
 struct SampleRow {
   enum class Kind : uint8_t {
     kHost,  ///< the back end does not sample; the host reads the logits

@@ -1,4 +1,4 @@
-// How the tasks of a stage divide its work: parts of its rows times tiles of its columns.
+// Division of the work of a stage into tasks: parts of its rows times tiles of its columns.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct Tile {
   int32_t index;  ///< index of the task in its stage
 };
 
-/// How a task reads an input value. The union of two needs is their bitwise or.
+/// The part of an input value that a task reads. The union of two parts is their bitwise or.
 enum class Reads : uint8_t {
-  kTile = 0,  ///< the rows and columns that it writes
-  kRows = 1,  ///< all columns of the rows that it writes
-  kCols = 2,  ///< all rows of the columns that it writes
+  kTile = 0,  ///< the rows and columns that the task writes
+  kRows = 1,  ///< all columns of the rows that the task writes
+  kCols = 2,  ///< all rows of the columns that the task writes
   kAll = 3,   ///< any part of the value
 };
 constexpr Reads operator|(Reads a, Reads b) {

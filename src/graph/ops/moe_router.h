@@ -5,7 +5,7 @@
 
 namespace redline {
 
-/// How the router's logits become scores of experts.
+/// Function from the router's logits to the scores of experts.
 enum class RouterScore : uint8_t {
   kSoftmax,  ///< over all experts
   kSigmoid,  ///< over each expert separately

@@ -32,7 +32,7 @@ std::string TileRunner::describe_hang(const tiles::HangReport& hang, bool is_per
   if (!is_persistent) {
     place = fmt::format("block {} of {}", hang.block, program_.stages[hang.task].name);
   } else {
-    // Which task of all lists, in order.
+    // hang.task counts the tasks of all lists, one list after the other.
     size_t at = hang.task, list = 0;
     while (list + 1 < program_.tasks.size() && at >= program_.tasks[list].size()) at -= program_.tasks[list++].size();
     const Task& task = program_.tasks[list][at];

@@ -155,7 +155,7 @@ Status TileCompiler::lower_all(const StatePlan& states) {
   if (states.groups.size() > tiles::kMaxStateGroups)
     return unsupported("{} groups of states; {} has room for {}", states.groups.size(), device_->name(),
                        tiles::kMaxStateGroups);
-  // By value: a lowering may add values to the graph.
+  // The op is copied, because a lowering may add values to the graph.
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     const Op op = graph_.ops[i];
     TileLowerContext context(op, graph_, options_, states, *this);

@@ -19,7 +19,7 @@ struct TileProgram : ProgramPayload {
   std::string sampled_logits, sampled_tokens;
   std::vector<tiles::StageTable> stages;  ///< parallel to Program::stages
   DeviceMemory arena, weights;
-  /// How the device's library computes a stage instead of the kernel. cols 0: the kernel computes it.
+  /// The product that the device's library computes for a stage instead of the kernel. cols 0: the kernel computes it.
   struct LibraryStage {
     int32_t cols = 0, k = 0;
     bool has_epilogue = false;

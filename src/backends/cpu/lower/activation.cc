@@ -49,8 +49,8 @@ Status lower_activation(LowerContext& c) {
   stage.read(params->gate, in[0], halves ? Reads::kRows : Reads::kTile);
   if (in.size() > 1) stage.read(params->up, in[1], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);
-  // Same column tiles as the preceding linear, so that a tile starts as soon as its columns are ready; `halves` reads
-  // two ranges of columns.
+  // Column tiles are those of the preceding linear, so that a tile starts as soon as its columns are ready. With
+  // `halves`, a tile reads two ranges of columns, so the work is divided by rows.
   const int64_t grain = std::max<int64_t>(32, c.out().layouts.grain());
   if (halves) stage.grid.row_parts = c.workers();
   else stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, grain, c.workers() * 4);

@@ -143,7 +143,7 @@ Status lower_joint_attention(LowerContext& c) {
   const auto& op = std::any_cast<const JointAttentionOpAttrs&>(c.op().attrs);
   const auto& in = c.op().inputs;
   const KvFormat format = PackedKv::format_of(c);
-  // Where bf16 dots are fast, those over all positions at once are faster than chunk by chunk.
+  // If the CPU has fast bfloat16 dot products, dot products over all positions at once are faster than chunk by chunk.
   const bool has_dots = format == KvFormat::kBF16 && c.kernels().has_fast_bf16_dot;
   auto* attend = (has_dots ? c.kernels().attention_tiles : c.kernels().attention)[static_cast<size_t>(format)];
   if (!attend) return unsupported("no attention kernel for this format of keys and values");

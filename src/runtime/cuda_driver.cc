@@ -167,7 +167,7 @@ std::string find_cuda_module(const std::string& setting) {
   if (!setting.empty()) return setting;
   std::error_code error;
   std::vector<std::filesystem::path> files = {std::filesystem::read_symlink("/proc/self/exe", error)};
-  // In another program, in the folder of this library.
+  // If another program has loaded this library, the module is in the folder of the library.
   Dl_info self = {};
   if (::dladdr(reinterpret_cast<const void*>(&find_cuda_module), &self) != 0 && self.dli_fname)
     files.emplace_back(self.dli_fname);

@@ -14,7 +14,7 @@ static_assert(sizeof(TileConfig) == 64);
 
 void worker_begin() {
   const TileConfig config;
-  // Not _tile_loadconfig: GCC 12 assumes that it reads only 8 bytes and drops the other stores.
+  // _tile_loadconfig is not used: GCC 12 assumes that it reads only 8 bytes and drops the other stores.
   asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
 }
 void worker_end() { asm volatile("tilerelease" : : : "memory"); }

@@ -89,7 +89,7 @@ REDLINE_INLINE void for_blocks(const float* x, int64_t count, const Body& body) 
 void exp_weights(const BlockExpSumArgs& a) {
   const WeightOf weight(a);
   for_lanes(a.count, [&](int64_t i, auto lanes) {
-    // Less the weight that stands for everything smaller.
+    // scaled_exp2 returns 2^-106 for all y below -126. Subtracting it makes the weights of such logits 0.
     store(a.weights + i, (weight(load(a.x + i, lanes)) - set1(0x1p-106f)) * set1(0x1p-20f), lanes);
   });
 }

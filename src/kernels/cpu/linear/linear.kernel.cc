@@ -51,7 +51,7 @@ struct LinesOfOneK {
   REDLINE_INLINE static VecF32 last_x(const float* x) { return set1(x[0]); }
   static constexpr bool kIsOddUsedInLast = false;
 };
-// From kMinExpandRows rows on, expanding the lines first costs less.
+// With kMinExpandRows rows or more, it costs less to expand the lines first.
 struct F32Lines : LinesOfOneK {
   static constexpr int64_t kPairBytes = 128, kElementBytes = 4;
   REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
@@ -255,7 +255,7 @@ struct UnpackedWeight {
 template <class Format>
 struct BlockWeight : UnpackedWeight {
   using RowPanel = blocks::RowPanel<Format>;
-  // Same two roundings as blocks::unpack, four k at a time.
+  // Unpacks four k at a time, with the two roundings of blocks::unpack.
   REDLINE_INLINE static void unpack_block(const uint8_t* block, float* y) {
     constexpr int kGroupLines = Format::kGroup / 4;
     const VecI32 low = set1_i32(255), offset = set1_i32(Format::kOffset);

@@ -163,7 +163,7 @@ bool is_wider(DType from, DType to) {
 
 bool is_expert(const Op& op) { return op.def == &kExpertGatedLinear || op.def == &kExpertLinear; }
 
-/// How the ops of a graph use its matrices.
+/// Finds how the ops of a graph use its matrices.
 class MatrixUses {
  public:
   explicit MatrixUses(const Graph& graph) : graph_(graph), logits_(graph.find_output(PortRole::kLogits)) {

@@ -21,7 +21,7 @@ void append_elements(std::string_view bytes, std::vector<To>& to) {
 const OnnxAttribute* attribute_in(const OnnxNode& node, const OnnxCall* call, std::string_view name) {
   const OnnxAttribute* found = node.attribute(name);
   if (found == nullptr || found->ref_name.empty()) return found;
-  // In a function: the attribute of the call, or else the function's default.
+  // The attribute refers to one of the function: to that of the call or, without it, to the function's default.
   if (call == nullptr) return nullptr;
   if (const OnnxAttribute* outer = attribute_in(*call->node, call->caller, found->ref_name)) return outer;
   for (const OnnxAttribute& attribute : call->function->attributes_with_defaults)

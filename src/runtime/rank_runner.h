@@ -33,7 +33,6 @@ class RankRunner final : public Runner {
   }
   void* host_input(std::string_view name) override { return runner_->host_input(name); }
   const void* host_output(std::string_view name) const override { return runner_->host_output(name); }
-  std::span<const int32_t> sampled() const override { return runner_->sampled(); }
   int64_t resident_arena_bytes() const override { return runner_->resident_arena_bytes(); }
   bool bind(std::string_view name, void* data) override { return runner_->bind(name, data); }
   std::string describe() const override { return runner_->describe(); }

@@ -279,6 +279,42 @@ extern const SamplerRow kStarlingSampler = {
         header="llm/sampler_registry.h", suite="Starling", body='EXPECT_TRUE(sampler_name("starling").ok());'))
 
 
+def add_drafter(tree):
+    """Drafts the last token again, a word that the registry has to find by name."""
+    tree.write("src/llm/drafters/starling.cc", """// Starling: the last token again, for a test of costs.
+#include "llm/drafters/drafter.h"
+
+namespace redline {
+namespace {
+
+class StarlingDrafter final : public Drafter {
+ public:
+  Status propose(int64_t max_tokens, Draft& draft) override {
+    if (max_tokens > 0 && last_ >= 0) draft.tokens.push_back(last_);
+    return {};
+  }
+  void observe(std::span<const int32_t> tokens, int64_t /*num_accepted*/) override {
+    if (!tokens.empty()) last_ = tokens.back();
+  }
+  void roll_back(int64_t /*length*/) override {}
+
+ private:
+  int32_t last_ = -1;
+};
+
+}  // namespace
+
+extern const DrafterRow kStarlingDrafter = {
+    .name = "starling",
+    .make = [](const DrafterContext&) -> std::unique_ptr<Drafter> { return std::make_unique<StarlingDrafter>(); },
+};
+
+}  // namespace redline
+""")
+    tree.write("tests/llm/drafters/starling_test.cc", TEST.format(
+        header="llm/drafters/drafter.h", suite="Starling", body='EXPECT_TRUE(drafter_from_name("starling", {}).ok());'))
+
+
 def add_step_cache_rule(tree):
     tree.write("src/diffusion/step_cache/rules/starling_rule.cc", """// starling: every step after the first is skipped.
 #include "diffusion/step_cache/rule.h"
@@ -700,6 +736,7 @@ ADDITIONS = {
         add_sampler, 2, 3,
         "`llm/samplers/NAME.cc` with its row, place and parameters, from which flags and request fields are made, a test; and its "
         "member in `SamplingOptions`, which a C++ program sets; C and Python have the member in their structs"),
+    "drafter": (add_drafter, 2, 2, "`llm/drafters/NAME.cc` with its row, which the build finds, a test"),
     "step-cache rule": (
         add_step_cache_rule, 2, 2, "`diffusion/step_cache/rules/NAME_rule.cc` with its row, which the build finds, a test"),
     "forecaster": (

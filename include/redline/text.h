@@ -73,6 +73,14 @@ struct TextEngineOptions {
   /// Prompts may have rows of embeddings (redline/prompt.h). Costs one more op per step. Without it, a prompt with rows
   /// is `unsupported`.
   bool prompt_embeddings = false;
+  /// How tokens of a request are drafted: "none", or a name of drafters(). A step then computes the logits after
+  /// several drafted tokens, and keeps the tokens that are drawn from these logits anyway: the text of a request is the
+  /// same with and without drafts. A model with recurrent states drafts nothing; `on_notice` gets a sentence about it.
+  /// invalid_argument: an unknown name.
+  std::string speculate = "none";
+  /// maximum number of drafted tokens of a request in one step; allowed: 0 to kMaxSpeculativeTokens
+  int64_t num_speculative_tokens = 8;
+  static constexpr int64_t kMaxSpeculativeTokens = 64;
   bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
   std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
   std::string chat_template;         ///< file or built-in name ("chatml") of the template; "": the model's own
@@ -173,6 +181,10 @@ Result<std::string> sampler_name(std::string_view text);
 /// "greedy" or "draw". invalid_argument: a request with these options would be invalid.
 Result<std::vector<std::string>> active_samplers(const SamplingOptions& options);
 
+/// Returns the names for TextEngineOptions::speculate besides "none": "prompt-lookup", which drafts the tokens that
+/// followed the longest earlier occurrence of the text's last tokens.
+const std::vector<std::string>& drafters();
+
 /// LoRA adapters, each by the name under which it was loaded and with a weight (1: as trained). Their products are
 /// summed.
 using AdapterWeights = std::vector<std::pair<std::string, double>>;
@@ -224,6 +236,8 @@ struct GenerateRequest {
   double timeout_ms = 0;   ///< time after the call when the request ends as kTimeout with its text so far; 0: no limit
   std::string cache_salt;  ///< requests share cached prefixes only if their salts are equal
   OutputConstraint constraint;  ///< generate() and submit() compile it and return its errors
+  /// maximum number of drafted tokens in one step; -1: TextEngineOptions::num_speculative_tokens; 0: none
+  int64_t num_speculative_tokens = -1;
 };
 
 struct TokenLogprob {
@@ -272,6 +286,8 @@ struct GenerateResult {
   double prefill_ms = 0;      ///< time from the call to the logits of the prompt
   double decode_ms = 0;       ///< time of the steps after the first token
   int64_t decode_tokens = 0;  ///< tokens generated in decode_ms
+  /// Drafted tokens whose logits were computed, and how many of these were drawn.
+  int64_t drafted_tokens = 0, accepted_tokens = 0;
 };
 
 /// A request in progress. Thread-safe; may outlive the engine, which cancels what is still running when it closes.
@@ -354,7 +370,9 @@ struct EngineStats {
   int64_t prompt_tokens = 0;         ///< prompt tokens of requests whose prompt is complete
   int64_t cached_prompt_tokens = 0;  ///< how many of prompt_tokens came from the prefix cache
   int64_t generated_tokens = 0;
-  int64_t steps = 0;  ///< steps, of requests and of sequences
+  int64_t drafted_tokens = 0;   ///< drafted tokens whose logits were computed
+  int64_t accepted_tokens = 0;  ///< how many of drafted_tokens were drawn
+  int64_t steps = 0;            ///< steps, of requests and of sequences
   double step_seconds = 0;
   /// True if the step has made no progress for REDLINE_HANG_SECONDS. A dump of the workers is then on standard error.
   bool is_stalled = false;

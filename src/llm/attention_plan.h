@@ -64,6 +64,11 @@ class AttentionPlan {
   std::span<const int32_t> partition_begin() const { return partition_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
   AttentionWork work() const;
+  /// Returns the number of tokens of one sequence up to which a step has the kernel that it has for one token.
+  int64_t max_tokens_of_one_kernel() const {
+    const int64_t other = (shape_.limits.row_threshold + group_heads() - 1) / group_heads();
+    return other <= 1 ? INT64_MAX : other - 1;
+  }
   void set_cached_bytes(int64_t bytes) { shape_.cached_bytes = bytes; }
 
   /// Rows of an item are a multiple of this, except for the last item, which also takes the remainder. The choice

@@ -13,6 +13,9 @@ namespace redline {
 
 // A constraint sees every byte of the text, a prefix space too.
 constexpr auto kUnconstrained = OutputConstraint::Kind::kNone;
+// A constraint that takes longer for one token delays other requests if its next masks are computed while rows are
+// sampled, so that the request drafts no more. Nearly all constraints take a hundredth of it.
+constexpr double kSlowConstraintMs = 2;
 
 Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& model, const GenerateRequest& request,
                                                              Callback on_piece) {
@@ -28,6 +31,9 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   for (const int32_t id : request.stop_tokens)
     if (id < 0 || id >= info.vocab_size)
       return invalid_argument("stop token {} is outside the vocabulary of {}", id, info.vocab_size);
+  if (request.num_speculative_tokens < -1 || request.num_speculative_tokens > TextEngineOptions::kMaxSpeculativeTokens)
+    return invalid_argument("num_speculative_tokens {} is outside [-1, {}]; -1 is the engine's own number",
+                            request.num_speculative_tokens, TextEngineOptions::kMaxSpeculativeTokens);
   if (request.min_tokens < 0) return invalid_argument("min_tokens {} must not be negative", request.min_tokens);
   if (!std::isfinite(request.timeout_ms) || request.timeout_ms < 0)
     return invalid_argument("timeout_ms {} must be finite and not negative", request.timeout_ms);
@@ -154,10 +160,99 @@ void TextGeneration::accept_prompt() {
   sampler_.accept_prompt(prompt.tokens().subspan(place));
 }
 
-SampleRow TextGeneration::device_sample() {
-  if (constraint_ || request_.num_logprobs >= 0 || num_sampled_ < request_.min_tokens) return {};
+std::vector<SampleRow> TextGeneration::device_samples() {
+  if (constraint_ || request_.num_logprobs >= 0) return {};
   accept_prompt();
-  return sampler_.device_row(std::ssize(text_));
+  const size_t count = std::max<size_t>(1, draft_.size());
+  std::vector<SampleRow> rows(count);
+  Sampler::Checkpoint checkpoint;
+  if (count > 1) checkpoint = sampler_.checkpoint();
+  bool has_any = false;
+  for (size_t i = 0; i < count; ++i) {
+    // The device applies the penalties of a row as if the tokens drafted before it were accepted.
+    if (i > 0) sampler_.accept(draft_[i]);
+    const auto more = static_cast<int64_t>(i);
+    if (num_sampled_ + more >= request_.min_tokens) rows[i] = sampler_.device_row(std::ssize(text_) + more);
+    has_any = has_any || rows[i].kind != SampleRow::Kind::kHost;
+  }
+  if (count > 1) sampler_.roll_back(checkpoint);
+  if (!has_any) rows.clear();
+  return rows;
+}
+
+void TextGeneration::set_drafter(std::unique_ptr<Drafter> drafter, int64_t max_tokens) {
+  drafter_ = std::move(drafter);
+  max_draft_ = max_tokens;
+}
+
+int64_t TextGeneration::max_draft() const {
+  if (!drafter_ || !state_ || !has_prefilled_ || has_ended() || pending().size() != 1) return 0;
+  // The last token of a text needs no step.
+  int64_t most = std::min(max_draft_, request_.max_tokens - num_sampled_ - 1);
+  most = std::min(most, model_.info.context - std::ssize(text_));
+  if (text_.has_embeddings())
+    most = std::min(most, model_.max_position() - PromptView(text_).position_after(text_.size()));
+  return std::max<int64_t>(0, most);
+}
+
+std::span<const int32_t> TextGeneration::draft(int64_t max_tokens) {
+  draft_.clear();
+  max_tokens = std::min(max_tokens, max_draft());
+  if (max_tokens <= 0) return draft_;
+  // Tokens of an earlier draft that no step has accepted are dropped.
+  drafter_->roll_back(static_cast<int64_t>(num_observed_) + num_accepted_);
+  if (const PromptView text = text_; num_observed_ < text.size()) {
+    std::vector<int32_t> tokens(text.tokens().begin() + static_cast<std::ptrdiff_t>(num_observed_),
+                                text.tokens().end());
+    for (const PromptView::RowSpan& rows : text.subview(num_observed_, tokens.size()).row_spans())
+      std::fill_n(tokens.begin() + static_cast<std::ptrdiff_t>(rows.place), rows.count, -1);
+    drafter_->observe(tokens, num_accepted_);
+    num_observed_ = text.size();
+  }
+  num_accepted_ = 0;
+  Draft proposed;
+  if (!drafter_->propose(max_tokens, proposed).ok()) {
+    drafter_ = nullptr;
+    return draft_;
+  }
+  draft_.push_back(text_.tokens().back());
+  const size_t most = std::min(proposed.tokens.size(), static_cast<size_t>(max_tokens));
+  for (size_t i = 0; i < most; ++i) {
+    // Steps have no mask for the branches of a tree, so the chain that begins it is verified.
+    const bool follows = proposed.parents.empty() || proposed.parents[i] == static_cast<int32_t>(i) - 1;
+    const int32_t token = proposed.tokens[i];
+    if (!follows || token < 0 || token >= model_.info.vocab_size) break;
+    draft_.push_back(token);
+  }
+  if (draft_.size() == 1) draft_.clear();
+  return draft_;
+}
+
+int64_t TextGeneration::sample_rows(std::span<const float> logits, std::span<const int32_t> sampled) {
+  const size_t rows = std::max<size_t>(1, draft_.size()), vocab = logits.size() / rows;
+  size_t row = 0, accepted = 0;
+  while (true) {
+    const size_t count = sampled_.size();
+    sample(logits.subspan(row * vocab, vocab), sampled.empty() ? -1 : sampled[row]);
+    ++row;
+    if (row == rows || sampled_.size() == count) break;
+    Sampled& last = sampled_.back();
+    if (last.token != draft_[row] || last.ends_text) break;
+    ++accepted;
+    if (has_ended()) break;
+    if (!constraint_) continue;
+    const Clock::time_point start = Clock::now();
+    advance_constraint(last, true);
+    if (ms_since(start) > kSlowConstraintMs) {
+      max_draft_ = 0;
+      break;
+    }
+    if (last.completes_constraint || !last.status.ok()) break;
+  }
+  if (rows > 1) num_accepted_ = static_cast<int64_t>(accepted);
+  result_.drafted_tokens += static_cast<int64_t>(rows) - 1;
+  result_.accepted_tokens += static_cast<int64_t>(accepted);
+  return static_cast<int64_t>(row);
 }
 
 // This runs on a worker's thread, which an exception would end.
@@ -169,15 +264,17 @@ void TextGeneration::sample(std::span<const float> logits, int32_t sampled) try 
   }
   if (num_sampled_ == request_.max_tokens) return end(FinishReason::kLength);
   if (constraint_ && constraint_->is_finished()) return end(FinishReason::kStop);
-  Result<Sampled> next = sampled >= 0 ? Sampled{.token = sampled, .ends_text = is_stop_token(sampled)} : take(logits);
+  Result<Sampled> next = Sampled{.token = sampled};
+  if (sampled >= 0) next->ends_text = is_stop_token(sampled);
+  else next = take(logits);
   if (!next.ok()) {
     const bool is_broken = std::any_of(logits.begin(), logits.end(),
                                        [](float x) { return !(x < std::numeric_limits<float>::infinity()); });
     return fail(is_broken ? explain_not_finite(next.status(), model_.info.path) : next.status());
   }
   const int32_t token = next->token;
-  sampled_ = std::move(next).value();
-  if (sampled_->ends_text) return end(FinishReason::kStop);
+  sampled_.push_back(std::move(next).value());
+  if (sampled_.back().ends_text) return end(FinishReason::kStop);
   sampler_.accept(token);
   if (++num_sampled_ == request_.max_tokens) return end(FinishReason::kLength);
   if (is_context_full()) return end(FinishReason::kContext);
@@ -248,29 +345,33 @@ bool TextGeneration::begin_delivery(bool ran) {
   if (is_settled_ || (!ran && !has_ended())) return false;
   delivery_ = {};
   delivery_.is_pending = true;
-  delivery_.sampled = std::exchange(sampled_, std::nullopt);
+  delivery_.sampled = std::exchange(sampled_, {});
   delivery_.reason = reason_;
   delivery_.status = status_;
   return true;
 }
 
 bool TextGeneration::needs_preparation() const {
-  return delivery_.is_pending && !delivery_.is_prepared && constraint_ && delivery_.sampled &&
-         !delivery_.sampled->ends_text;
+  return delivery_.is_pending && !delivery_.is_prepared && constraint_ && !delivery_.sampled.empty() &&
+         !delivery_.sampled.back().ends_text && !delivery_.sampled.back().is_advanced;
 }
 
 void TextGeneration::prepare() {
   if (!needs_preparation()) return;
   delivery_.is_prepared = true;
+  advance_constraint(delivery_.sampled.back(), !delivery_.reason);
+}
+
+void TextGeneration::advance_constraint(Sampled& sampled, bool goes_on) {
+  sampled.is_advanced = true;
   try {
-    const int32_t token = delivery_.sampled->token;
-    delivery_.status = constraint_->accept(token);
+    sampled.status = constraint_->accept(sampled.token);
     if (reasoning_ && !reasoning_->has_ended()) {
-      const Result<std::string> text = model_.decode(std::span(&token, 1), true);
+      const Result<std::string> text = model_.decode(std::span(&sampled.token, 1), true);
       reasoning_->add(text.ok() ? *text : "");
     }
-    delivery_.completes_constraint = constraint_->is_finished();
-    if (delivery_.completes_constraint || delivery_.reason || !delivery_.status.ok()) return;
+    sampled.completes_constraint = constraint_->is_finished();
+    if (sampled.completes_constraint || !goes_on || !sampled.status.ok()) return;
     mask_status_ = constraint_->fill_mask(allowed_);
   } catch (const std::bad_alloc&) {
     mask_status_ = out_of_memory("no room for the output constraint");
@@ -282,10 +383,19 @@ void TextGeneration::deliver() {
   Delivery& d = delivery_;
   if (!d.is_pending) return;
   try {
-    const bool shows = d.sampled && !d.sampled->ends_text;
-    const bool stops_here = is_cancelled() && (shows || !d.reason) && d.status.ok();
-    if (d.sampled && !stops_here) deliver_token(*d.sampled);
-    else if (stops_here || (!d.reason && d.status.ok() && !show("", -1, 0, {}))) d.reason = FinishReason::kCancelled;
+    const std::optional<FinishReason> reason = std::exchange(d.reason, std::nullopt);
+    Status status = std::exchange(d.status, {});
+    for (const Sampled& sampled : d.sampled) {
+      if (is_cancelled() && !sampled.ends_text) d.reason = FinishReason::kCancelled;
+      else deliver_token(sampled);
+      if (d.reason || !d.status.ok()) break;
+    }
+    const bool is_progress = d.sampled.empty() && !reason && status.ok();
+    if (is_progress && (is_cancelled() || !show("", -1, 0, {}))) d.reason = FinishReason::kCancelled;
+    if (!d.reason && d.status.ok()) {
+      d.reason = reason;
+      d.status = std::move(status);
+    }
     if (d.reason) deliver_end();
   } catch (const std::bad_alloc&) {
     d.status = out_of_memory("no room for the text of a request");
@@ -301,12 +411,16 @@ void TextGeneration::deliver_token(const Sampled& sampled) {
     result_.decode_tokens = made;
     result_.decode_ms = ms_since(decode_start_);
   }
-  if (sampled.ends_text || !d.status.ok()) return;
+  if (sampled.ends_text) return;
+  if (!sampled.status.ok()) {
+    d.status = sampled.status;
+    return;
+  }
   result_.tokens.push_back(sampled.token);
   ++d.tokens;
   const std::string text = decoder_ ? shown_of(decoder_->push(sampled.token)) : "";
   const bool go_on = show(text, sampled.token, sampled.logprob, sampled.top);
-  if (stops_.found() || (go_on && d.completes_constraint)) d.reason = FinishReason::kStop;
+  if (stops_.found() || (go_on && sampled.completes_constraint)) d.reason = FinishReason::kStop;
   else if (!go_on) d.reason = FinishReason::kCancelled;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "chat/reasoning_tracker.h"
+#include "llm/drafters/drafter.h"
 #include "llm/prefix_cache.h"
 #include "llm/sampler.h"
 #include "llm/state_pool.h"
@@ -29,6 +30,11 @@ namespace redline {
 /// callback) may run on another thread during the next step: begin_delivery() starts it, prepare() and deliver() do it,
 /// settle() applies its results. A slow constraint is prepared on a third thread. The request is then late: its next
 /// logits are held back, and it takes part in no step until they have been sampled.
+///
+/// With a drafter a step may compute the logits after several drafted tokens. sample_rows() samples row after row, and
+/// stops where the sampled token is not the drafted one. Nothing that remembers tokens sees a drafted token before it
+/// has been sampled, so that every option has the same effect with and without drafts. The caller then shortens the
+/// state to the rows that were used.
 class TextGeneration {
  public:
   using Callback = std::function<bool(const TextPiece&)>;
@@ -64,10 +70,25 @@ class TextGeneration {
   // The caller of these functions holds the stepper's mutex; they make no callbacks.
   /// Samples the next token from the logits after the last token, and ends the request if it is the last one. prepare()
   /// must have run for the previous token. Different requests may sample at the same time. `sampled`: the token that
-  /// the device has sampled according to device_sample(); -1: none.
+  /// the device has sampled according to device_samples(); -1: none.
   void sample(std::span<const float> logits, int32_t sampled = -1);
-  /// Returns how the device may sample the next token. Called before the step that computes its logits.
-  SampleRow device_sample();
+  /// Calls sample() for the rows of logits after the last token and after each token of draft(), as long as the
+  /// sampled token is the drafted one. `sampled`: the argument of sample() for each row; empty: none. Returns the
+  /// number of rows used, at least 1.
+  int64_t sample_rows(std::span<const float> logits, std::span<const int32_t> sampled);
+  /// Returns how the device may sample the next token, and the tokens after each of draft(). Empty: the host samples
+  /// all. Called before the step that computes the logits.
+  std::vector<SampleRow> device_samples();
+
+  /// Sets the drafter of the request, and the maximum number of tokens that it drafts in one step.
+  void set_drafter(std::unique_ptr<Drafter> drafter, int64_t max_tokens);
+  /// Returns the maximum number of tokens that the next step may draft for this request.
+  int64_t max_draft() const;
+  /// Drafts at most `max_tokens` tokens, up to max_draft(). Returns the pending token and the drafted ones, valid until
+  /// the next call.
+  std::span<const int32_t> draft(int64_t max_tokens);
+  /// Returns how many tokens of the last draft were sampled.
+  int64_t accepted_of_last_draft() const { return num_accepted_; }
   /// Ends the request, unless it has ended. Text that was held back is passed on by deliver().
   void end(FinishReason reason);
   void fail(Status status);
@@ -116,21 +137,26 @@ class TextGeneration {
   struct Sampled {
     int32_t token = -1;
     bool ends_text = false;  ///< a stop token, which is not shown
+    /// The constraint has advanced by the token, which has completed it or is an error with this status.
+    bool is_advanced = false, completes_constraint = false;
+    Status status;
     float logprob = 0;
     std::vector<TokenLogprob> top;
   };
   struct Delivery {
     bool is_pending = false;
     bool is_prepared = false;  ///< prepare() has begun
-    std::optional<Sampled> sampled;
-    std::optional<FinishReason> reason;  ///< the reason given by the step, replaced by the one that the delivery finds
+    std::vector<Sampled> sampled;
+    // The end given by the step, which follows its tokens; replaced by the one that the delivery finds.
+    std::optional<FinishReason> reason;
     Status status;
-    bool completes_constraint = false;
     int64_t tokens = 0;
   };
   explicit TextGeneration(const TextModel& model, Sampler sampler) : model_(model), sampler_(std::move(sampler)) {}
   Result<Sampled> take(std::span<const float> logits);
   void accept_prompt();
+  /// Advances the constraint by a token and, if `goes_on`, computes the tokens that may follow.
+  void advance_constraint(Sampled& sampled, bool goes_on);
   bool is_stop_token(int32_t token) const;
   bool is_context_full() const;
   bool show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top);
@@ -176,7 +202,12 @@ class TextGeneration {
   double deadline_ms_ = std::numeric_limits<double>::infinity();
   bool has_prefilled_ = false, has_accepted_prompt_ = false, is_settled_ = false;
   int64_t num_sampled_ = 0;
-  std::optional<Sampled> sampled_;
+  std::vector<Sampled> sampled_;  ///< tokens of the last step
+  std::unique_ptr<Drafter> drafter_;
+  int64_t max_draft_ = 0;       ///< maximum number of drafted tokens of one step
+  std::vector<int32_t> draft_;  ///< the pending token and the drafted ones; empty: nothing is drafted
+  size_t num_observed_ = 0;     ///< number of tokens that the drafter knows
+  int64_t num_accepted_ = 0;    ///< accepted tokens of the last draft
   Delivery delivery_;
 
   GenerateResult result_;

@@ -52,9 +52,10 @@ AtExit(F) -> AtExit<F>;
 }  // namespace
 
 GenerationLoop::GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens,
-                               double max_slowdown, std::unique_ptr<PrefixCache> prefixes)
+                               double max_slowdown, std::unique_ptr<PrefixCache> prefixes, Drafting drafting)
     : stepper_(stepper), model_(model), prefixes_(std::move(prefixes)), max_prefill_tokens_(max_prefill_tokens),
-      max_slowdown_(max_slowdown), constraints_({.threads = 2, .name = "constraints", .max_of_client = 1}) {}
+      max_slowdown_(max_slowdown), drafting_(std::move(drafting)),
+      constraints_({.threads = 2, .name = "constraints", .max_of_client = 1}) {}
 
 GenerationLoop::~GenerationLoop() {
   {
@@ -86,11 +87,22 @@ GenerationLoop::~GenerationLoop() {
   } while (!running_.empty());
 }
 
+Result<std::shared_ptr<TextGeneration>> GenerationLoop::make_generation(const GenerateRequest& request,
+                                                                        TextGeneration::Callback on_piece) const {
+  REDLINE_ASSIGN(std::shared_ptr<TextGeneration> generation,
+                 TextGeneration::make(model_, request, std::move(on_piece)));
+  const int64_t most = request.num_speculative_tokens < 0 ? drafting_.max_tokens : request.num_speculative_tokens;
+  // A recurrent state is one page that each step replaces: there is none for the tokens that are accepted in part.
+  if (most == 0 || stepper_.pool().has_recurrent()) return generation;
+  if (make_test_drafter) generation->set_drafter(make_test_drafter(request), most);
+  else if (drafting_.make) generation->set_drafter(drafting_.make(), most);
+  return generation;
+}
+
 Result<GenerateResult> GenerationLoop::run(const GenerateRequest& request, TextGeneration::Callback on_piece) {
   if (leads == this)
     return invalid_argument("generate() inside a callback of the same engine would never return; use submit()");
-  REDLINE_ASSIGN(const std::shared_ptr<TextGeneration> generation,
-                 TextGeneration::make(model_, request, std::move(on_piece)));
+  REDLINE_ASSIGN(const std::shared_ptr<TextGeneration> generation, make_generation(request, std::move(on_piece)));
   {
     std::lock_guard lock(mutex_);
     waiting_.push_back({generation, false, next_id_++});
@@ -102,8 +114,7 @@ Result<GenerateResult> GenerationLoop::run(const GenerateRequest& request, TextG
 
 Result<std::shared_ptr<Generation>> GenerationLoop::submit(const GenerateRequest& request,
                                                            TextGeneration::Callback on_piece) {
-  REDLINE_ASSIGN(std::shared_ptr<TextGeneration> generation,
-                 TextGeneration::make(model_, request, std::move(on_piece)));
+  REDLINE_ASSIGN(std::shared_ptr<TextGeneration> generation, make_generation(request, std::move(on_piece)));
   auto handle = std::make_shared<SubmittedGeneration>(generation, this);
   std::lock_guard lock(mutex_);
   try {
@@ -325,8 +336,9 @@ void GenerationLoop::settle() {
 
 std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
   // After a preemption nothing is admitted in this step, so every retry has fewer requests.
+  bool drafts = true;
   for (bool admits = true; true;) {
-    std::vector<ScheduledTokens> scheduled = schedule(admits);
+    std::vector<ScheduledTokens> scheduled = schedule(admits, drafts);
     Status status;
     if (!scheduled.empty()) {
       status = run(scheduled);
@@ -346,7 +358,11 @@ std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
       if (status.ok()) continue;  // a stored prefix was enough, or a preemption made room
     }
     if (status.ok()) return scheduled;
-    // The scheduler counts pages of one group, others may run out too.
+    // The scheduler counts pages of one group, others may run out too. Drafts are dropped before a request is
+    // preempted.
+    if (is_out_of_memory(status.code()) && std::exchange(drafts, false) &&
+        std::any_of(scheduled.begin(), scheduled.end(), [](const ScheduledTokens& t) { return t.max_draft > 0; }))
+      continue;
     if (is_out_of_memory(status.code()))
       if (const std::optional<size_t> last = Scheduler::victim(scheduled_requests())) {
         preempt(*last);
@@ -379,11 +395,12 @@ std::vector<ScheduledRequest> GenerationLoop::scheduled_requests() const {
     if (!r.is_running) continue;
     r.length = g.state()->length();
     r.room = g.state()->room();
+    r.max_draft = std::min(g.max_draft(), stepper_.same_bits().sequence_tokens - 1);
   }
   return requests;
 }
 
-std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
+std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits, bool drafts) {
   const BatchLimits limits = stepper_.limits();
   StepBudget budget;
   budget.now_ms = TextGeneration::now_ms();
@@ -407,6 +424,8 @@ std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
     budget.request_pages = (window + kWindowSlack + limits.tokens) / limits.page_tokens + 2;
   if (prefixes_ && stepper_.pool().has_recurrent()) budget.state_tokens = kStateTokens;
   budget.admits = admits;
+  budget.logit_rows = limits.logit_rows;
+  budget.draft_tokens = drafts ? stepper_.same_bits().step_tokens : 0;
   return scheduler_.plan(scheduled_requests(), budget, *this);
 }
 
@@ -445,11 +464,13 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   std::vector<StepEntry> entries;
   entries.reserve(scheduled.size());
   const bool can_sample = stepper_.can_sample();
-  if (can_sample) samples_.assign(scheduled.size(), {});
+  samples_.assign(can_sample ? scheduled.size() : 0, {});
+  std::vector<bool> had_prefilled;
   int64_t sampled = 0, prompt_tokens = 0;
   for (const ScheduledTokens& tokens : scheduled) {
     TextGeneration& g = *running_[tokens.request].generation;
     admit(g);
+    had_prefilled.push_back(g.has_prefilled());
     if (g.has_prefilled() && g.pending().size() == 1) ++sampled;
     else prompt_tokens += std::min(tokens.tokens, std::ssize(g.pending()));
     const PromptView pending = g.pending();
@@ -460,52 +481,76 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
                        .expected_length = g.prompt_tokens(),
                        .next_position = pending.position_after(0),
                        .adapters = g.adapters()});
-    if (!can_sample || n < pending.size()) continue;
-    SampleRow& sample = samples_[entries.size() - 1] = g.device_sample();
-    if (sample.kind != SampleRow::Kind::kHost) entries.back().sample = &sample;
+    StepEntry& entry = entries.back();
+    if (const std::span<const int32_t> draft = g.draft(tokens.max_draft); !draft.empty()) {
+      entry.tokens = draft;
+      entry.logit_rows = std::ssize(draft);
+      prompt_tokens += entry.logit_rows - 1;  // they take the time of prompt tokens
+    }
+    if (!can_sample || entry.logit_rows == 0) continue;
+    std::vector<SampleRow>& samples = samples_[entries.size() - 1];
+    samples = g.device_samples();
+    entry.samples = samples;
   }
   const double before = stepper_.step_seconds();
   REDLINE_TRY(stepper_.step(entries));
   step_time_.add(sampled, prompt_tokens, stepper_.step_seconds() - before);
-  // Requests that come while this one runs start from the pages that it has filled.
-  for (size_t i = 0; i < entries.size(); ++i) {
-    TextGeneration& g = *running_[scheduled[i].request].generation;
-    // Recurrent states are large, and sampled tokens rarely begin another request before theirs has ended.
-    const int64_t unit = g.has_prefilled() && stepper_.pool().has_recurrent() ? kStateTokens : kKvPageTokens;
-    const int64_t length = entries[i].state->length();
-    if (length / unit > (length - std::ssize(entries[i].tokens)) / unit) store_prefix(g, false);
-  }
+  std::vector<int64_t> lengths;
+  for (const StepEntry& entry : entries) lengths.push_back(entry.state->length() - std::ssize(entry.tokens));
   sample(scheduled, entries);
+  // Requests that come while this one runs start from the pages that it has filled.
+  for (size_t i = 0; i < entries.size(); ++i)
+    store_filled(*running_[scheduled[i].request].generation, had_prefilled[i], lengths[i]);
   return {};
 }
 
+void GenerationLoop::store_filled(TextGeneration& request, bool had_prefilled, int64_t length) {
+  // Recurrent states are large, and sampled tokens rarely begin another request before theirs has ended.
+  const int64_t unit = had_prefilled && stepper_.pool().has_recurrent() ? kStateTokens : kKvPageTokens;
+  if (request.state()->length() / unit > length / unit) store_prefix(request, false);
+}
+
 void GenerationLoop::sample(std::span<const ScheduledTokens> scheduled, std::span<const StepEntry> entries) {
-  struct Row {
+  struct Rows {
     TextGeneration* request;
+    int64_t count;
     std::span<const float> logits;
-    int32_t sampled;  ///< token sampled by the device, or -1
+    std::span<const int32_t> sampled;  ///< tokens sampled by the device, or -1; empty: none
+    int64_t used = 1;                  ///< rows whose tokens were sampled
   };
-  std::vector<Row> rows;
-  const auto vocab = static_cast<size_t>(model_.info.vocab_size);
+  std::vector<Rows> requests;
+  const int64_t vocab = model_.info.vocab_size;
   const float* logits = stepper_.logits();
   const std::span<const int32_t> sampled = stepper_.sampled();
+  int64_t rows = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].logit_rows == 0) continue;
+    const int64_t count = entries[i].logit_rows;
+    if (count == 0) continue;
     TextGeneration& request = *running_[scheduled[i].request].generation;
     if (!request.has_prefilled()) {
       counts_.prompt_tokens += request.prompt_tokens();
       counts_.cached_prompt_tokens += request.cached_tokens();
     }
-    rows.push_back({&request, {logits, vocab}, sampled.empty() ? -1 : sampled[rows.size()]});
-    logits += vocab;
+    requests.push_back({&request, count, {logits + rows * vocab, static_cast<size_t>(count * vocab)}, {}});
+    if (!sampled.empty())
+      requests.back().sampled = sampled.subspan(static_cast<size_t>(rows), static_cast<size_t>(count));
+    rows += count;
   }
   sample_held();
-  const auto sample_row = [&](int64_t i) {
-    const Row& row = rows[static_cast<size_t>(i)];
-    if (row.request->is_late()) row.request->hold(row.logits);
-    else row.request->sample(row.logits, row.sampled);
+  const auto sample_request = [&](int64_t i) {
+    Rows& r = requests[static_cast<size_t>(i)];
+    if (r.request->is_late()) r.request->hold(r.logits.first(static_cast<size_t>(vocab)));
+    else r.used = r.request->sample_rows(r.logits, r.sampled);
   };
-  stepper_.for_each(std::ssize(rows), model_.info.vocab_size, sample_row);
+  stepper_.for_each(std::ssize(requests), vocab, sample_request);
+  for (const Rows& r : requests) {
+    if (r.count == 1) continue;
+    counts_.drafted_tokens += r.count - 1;
+    counts_.accepted_tokens += r.request->accepted_of_last_draft();
+    SequenceState& state = *r.request->state();
+    const int64_t length = state.length() - r.count + r.used;
+    REDLINE_CHECK(state.truncate(length) == length);
+  }
 }
 
 size_t GenerationLoop::sample_held() {

@@ -15,13 +15,19 @@
 
 namespace redline {
 
+/// How the requests of an engine draft tokens.
+struct Drafting {
+  MakeDrafter make;        ///< makes the drafter of a request; empty: nothing is drafted
+  int64_t max_tokens = 0;  ///< GenerateRequest::num_speculative_tokens, unless the request has its own
+};
+
 /// Schedules, runs and delivers the requests of an engine. Thread-safe.
 class GenerationLoop : private SchedulerHost {
  public:
   /// Stepper and model must outlive the loop. `max_prefill_tokens`, `max_slowdown`: as in TextEngineOptions. `prefixes`
   /// may be null.
   GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens, double max_slowdown,
-                 std::unique_ptr<PrefixCache> prefixes = nullptr);
+                 std::unique_ptr<PrefixCache> prefixes = nullptr, Drafting drafting = {});
   /// Cancels the requests that still run.
   ~GenerationLoop() override;
 
@@ -34,6 +40,8 @@ class GenerationLoop : private SchedulerHost {
 
   /// For tests: called with the client of a request before its constraint is prepared on a thread of its own.
   inline static std::function<void(const std::string&)> on_prepare;
+  /// For tests: makes the drafter of a request in place of the engine's. May return null.
+  inline static std::function<std::unique_ptr<Drafter>(const GenerateRequest&)> make_test_drafter;
 
  private:
   struct Request {
@@ -64,9 +72,15 @@ class GenerationLoop : private SchedulerHost {
   /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot continue have failed.
   std::vector<ScheduledTokens> run_scheduled();
   std::vector<ScheduledRequest> scheduled_requests() const;
-  std::vector<ScheduledTokens> schedule(bool admits);
+  /// `drafts`: the step may have drafted tokens.
+  std::vector<ScheduledTokens> schedule(bool admits, bool drafts);
+  Result<std::shared_ptr<TextGeneration>> make_generation(const GenerateRequest& request,
+                                                          TextGeneration::Callback on_piece) const;
   Status run(std::span<const ScheduledTokens> scheduled);
+  /// Samples from the logits of the step, and drops the state of drafted tokens that were not accepted.
   void sample(std::span<const ScheduledTokens> scheduled, std::span<const StepEntry> entries);
+  /// Stores the state of a request if its last step has filled a page. `length`: tokens before that step.
+  void store_filled(TextGeneration& request, bool had_prefilled, int64_t length);
   /// Samples the held logits of requests that are no longer late. Returns the number of these requests.
   size_t sample_held();
   // Actions that the scheduler requests.
@@ -89,6 +103,7 @@ class GenerationLoop : private SchedulerHost {
   std::unique_ptr<PrefixCache> prefixes_;
   int64_t max_prefill_tokens_;
   double max_slowdown_;
+  Drafting drafting_;
   StepTime step_time_;   ///< used only by the thread that runs the steps
   Scheduler scheduler_;  ///< used only by the thread that runs the steps
 
@@ -109,7 +124,7 @@ class GenerationLoop : private SchedulerHost {
   std::atomic<bool> holds_unused_{true};  ///< pages may be unused
   /// The constraints are ready for the next token of every request.
   std::atomic<bool> is_prepared_{true};
-  std::vector<SampleRow> samples_;  ///< one for each scheduled request of the step in progress
+  std::vector<std::vector<SampleRow>> samples_;  ///< rows of each scheduled request of the step in progress
   /// requests of running_ whose results are delivered; not changed until settle()
   std::vector<TextGeneration*> delivering_;
   std::mutex preparing_;              ///< mutex of prepared_

@@ -147,8 +147,18 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     prefixes = std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, states), std::move(disk));
   }
   e.is_exact_f32_ = options.dtype == Precision::kF32;
+  if (options.num_speculative_tokens < 0 || options.num_speculative_tokens > TextEngineOptions::kMaxSpeculativeTokens)
+    return invalid_argument("num_speculative_tokens {} is outside [0, {}]", options.num_speculative_tokens,
+                            TextEngineOptions::kMaxSpeculativeTokens);
+  Drafting drafting{{}, options.num_speculative_tokens};
+  REDLINE_ASSIGN(drafting.make, drafter_from_name(options.speculate, {.vocab_size = e.model_.info.vocab_size}));
+  if (drafting.make && e.stepper_->pool().has_recurrent() && options.on_notice)
+    options.on_notice(
+        fmt::format("{}: speculate {}: nothing is drafted, because the recurrent states of {} cannot be "
+                    "rolled back to a token within a step",
+                    e.model_.info.path, options.speculate, e.model_.info.architecture));
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, options.max_slowdown,
-                                             std::move(prefixes));
+                                             std::move(prefixes), std::move(drafting));
   return engine;
 }
 

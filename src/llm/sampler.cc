@@ -53,6 +53,19 @@ void Sampler::accept(std::span<const int32_t> tokens) {
   }
 }
 
+Sampler::Checkpoint Sampler::checkpoint() const {
+  Checkpoint now{history_->checkpoint(), bad_words_ ? std::string(bad_words_->tail()) : std::string(), {}};
+  now.steps.reserve(steps_.size());
+  for (const std::unique_ptr<SamplerStep>& step : steps_) now.steps.push_back(step->state());
+  return now;
+}
+
+void Sampler::roll_back(const Checkpoint& checkpoint) {
+  history_->roll_back(checkpoint.history);
+  if (bad_words_) bad_words_->roll_back(checkpoint.word_tail);
+  for (size_t step = 0; step < steps_.size(); ++step) steps_[step]->set_state(checkpoint.steps[step]);
+}
+
 void Sampler::change_logits(std::span<const float> logits) {
   std::copy(logits.begin(), logits.end(), changed_.begin());
   for (const auto& [token, bias] : options_.logit_bias) changed_[static_cast<size_t>(token)] += bias;

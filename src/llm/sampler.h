@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -38,6 +39,16 @@ class Sampler {
   void accept_prompt(std::span<const int32_t> tokens);
   void accept(std::span<const int32_t> tokens);
   void accept(int32_t token) { accept(std::span(&token, 1)); }
+
+  /// The state of everything that remembers tokens: history, excluded words, samplers of kind kFeedback.
+  struct Checkpoint {
+    TokenHistory::Checkpoint history;
+    std::string word_tail;
+    std::vector<double> steps;
+  };
+  Checkpoint checkpoint() const;
+  /// Returns to the state of `checkpoint`, after which only accept() and sample() were called.
+  void roll_back(const Checkpoint& checkpoint);
 
   /// Samples the token for `position` (0 is the first token of the sequence, prompt included). A logit of -inf excludes
   /// a token.

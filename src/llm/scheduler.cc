@@ -26,8 +26,9 @@ class Scheduler::Step {
     if (budget_.max_prefill_tokens > 0 && !scheduled_.empty())
       tokens_left_ = std::min(tokens_left_, budget_.max_prefill_tokens);
     prefill();
+    draft();
     std::vector<ScheduledTokens> scheduled;
-    for (const Entry& entry : scheduled_) scheduled.push_back({entry.request, entry.tokens});
+    for (const Entry& entry : scheduled_) scheduled.push_back({entry.request, entry.tokens, entry.draft});
     return scheduled;
   }
 
@@ -38,6 +39,7 @@ class Scheduler::Step {
     int64_t pages;  ///< reserved pages
     double price;
     int64_t charged_before;
+    int64_t draft = 0;
   };
   /// Sort key of prompts. During a step only `served` changes, and only increases. A preempted request comes first.
   using Turn = std::tuple<int, bool, double, double, double, uint64_t>;
@@ -100,11 +102,12 @@ class Scheduler::Step {
     taken_ += pages;
     available_ -= pages;
     tokens_left_ -= tokens;
-    // Tokens that are recomputed after a preemption are not charged.
+    // Tokens that are recomputed after a preemption are not charged. Drafted tokens that the last step has accepted are
+    // charged now.
     Request& request = record(i);
-    const int64_t first = requests_[i].length, paid = std::clamp<int64_t>(request.charged - first, 0, tokens);
-    const int64_t before = std::exchange(request.charged, std::max(request.charged, first + tokens));
-    const auto price = static_cast<double>((tokens - paid) * cost);
+    const int64_t end = requests_[i].length + tokens, unpaid = std::max<int64_t>(0, end - request.charged);
+    const int64_t before = std::exchange(request.charged, std::max(request.charged, end));
+    const auto price = static_cast<double>(unpaid * cost);
     request.served += price;
     request.client->served += price;
     request.user->served += price;
@@ -230,6 +233,37 @@ class Scheduler::Step {
     // All pages of the request are reserved: those that this step writes, and the others.
     take(i, prompt_tokens(r), needed, kPromptCost);
     prompts_.push_back(i);
+  }
+
+  /// Grants drafted tokens to the requests that decode, in equal shares of the remaining tokens.
+  void draft() {
+    std::vector<Entry*> wishes;
+    int64_t tokens = 0;
+    for (Entry& entry : scheduled_) {
+      tokens += entry.tokens;
+      if (decodes(requests_[entry.request]) && requests_[entry.request].max_draft > 0) wishes.push_back(&entry);
+    }
+    int64_t left =
+        std::min(std::min(budget_.tokens, budget_.draft_tokens) - tokens, budget_.logit_rows - std::ssize(scheduled_));
+    if (wishes.empty() || left <= 0) return;
+    // The smallest wishes come first, so that others get what these leave.
+    std::stable_sort(wishes.begin(), wishes.end(), [&](const Entry* a, const Entry* b) {
+      return requests_[a->request].max_draft < requests_[b->request].max_draft;
+    });
+    int64_t spare = available_ - committed_pages();
+    auto waiting = std::ssize(wishes);
+    for (Entry* entry : wishes) {
+      const ScheduledRequest& r = requests_[entry->request];
+      int64_t granted = std::min(r.max_draft, (left + waiting - 1) / waiting);
+      --waiting;
+      const auto more_pages = [&] { return pages_needed(r, 1 + granted) - entry->pages; };
+      while (granted > 0 && more_pages() > std::max<int64_t>(0, spare)) --granted;
+      if (granted <= 0) continue;
+      spare -= more_pages();
+      taken_ += more_pages();
+      left -= granted;
+      entry->draft = granted;
+    }
   }
 
   /// Returns the victim among running requests of a lower priority.

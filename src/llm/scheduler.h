@@ -29,6 +29,7 @@ struct ScheduledRequest {
   int64_t length = 0;       ///< tokens in its state
   int64_t pending = 0;      ///< tokens that its state lacks: the rest of the prompt, or the last sampled token
   int64_t room = 0;         ///< tokens that fit in the pages that it has
+  int64_t max_draft = 0;    ///< maximum number of drafted tokens after the last sampled token
 };
 
 /// Limits of a step.
@@ -43,11 +44,15 @@ struct StepBudget {
   /// recurrent state can be stored only where a step ends.
   int64_t state_tokens = 0;
   bool admits = true;
+  int64_t logit_rows = INT64_MAX;  ///< maximum rows of logits of one step
+  /// Drafts are only granted in steps of at most this many tokens, drafted ones included; 0: none are.
+  int64_t draft_tokens = INT64_MAX;
 };
 
 struct ScheduledTokens {
-  size_t request;  ///< index into the requests
-  int64_t tokens;
+  size_t request;         ///< index into the requests
+  int64_t tokens;         ///< number of pending tokens
+  int64_t max_draft = 0;  ///< number of drafted tokens that may follow them
 };
 
 /// Tokens at the beginning of a request whose state is stored.
@@ -85,6 +90,8 @@ class SchedulerHost {
 ///   what the prefix cache does not keep is computed again. It is admitted again before any that never was, in order of
 ///   arrival: its service counter would otherwise rank it after every new request. A waiting request preempts those of
 ///   lower priority.
+/// - Drafted tokens take what is left of a step. They preempt no request and take no page that a running request needs
+///   next. Only those that are accepted count as service.
 /// - Cancelled and late requests end before the step.
 class Scheduler {
  public:

@@ -12,6 +12,7 @@
 #include "graph/ops/attention.h"
 #include "graph/ops/sample.h"
 #include "graph/split_graph.h"
+#include "kernels/cpu/linear/linear_choice.h"
 #include "runtime/placement_speeds.h"
 
 namespace redline {
@@ -77,6 +78,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngine
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_formats_ = choose_kv_formats(model, e, runtime);
   Graph& graph = model.graph;
+  std::set<DType> types;
+  for (const ValueInfo& value : graph.values)
+    if (value.kind == ValueKind::kWeight && value.shape.size() >= 2) types.insert(value.dtype);
   const std::vector<AttentionShape> shapes = attention_shapes(graph);
   for (const AttentionShape& shape : shapes)
     if (!shape.group.empty() || !shape.is_causal)
@@ -115,6 +119,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngine
         AttentionPlanShape{limits, shape->num_heads, shape->num_kv_heads, shape->head_dim, s.max_batch_tokens_,
                            s.max_sequences_, kv_element_bytes(s.kv_format()), cache_sizes().l2});
   }
+  s.same_bits_ = s.find_same_bits(types, e);
   s.states_.resize(s.groups_.size());
   s.message_.groups.resize(s.groups_.size());
   s.message_.layer_rows.resize(static_cast<size_t>(s.ports_.num_layer_rows));
@@ -138,6 +143,23 @@ Status Stepper::open(Graph graph, const ExecutableOptions& executable, const Tex
   if (!is_on_cpu_ && !device_layers_ && !device_experts_ && !executable.interpret) add_sample(graph);
   REDLINE_ASSIGN(executable_, Executable::make(std::move(graph), executable, *runtime_));
   return make_pool(options);
+}
+
+Stepper::SameBits Stepper::find_same_bits(const std::set<DType>& types, const ExecutableOptions& options) const {
+  SameBits same;
+  if (options.exact_f32 || options.interpret || options.batch_invariance == BatchInvariance::kAlways) return same;
+  // From own_rows() on the device's library may multiply.
+  if (!is_on_cpu_)
+    if (const auto device = runtime_->device(device_); device.ok()) same.step_tokens = (*device)->own_rows();
+  if (!is_on_cpu_ && !device_layers_ && !device_experts_) return same;
+  for (const DType type : types) {
+    const ActivationLayouts layouts =
+        choose_linear(runtime_->kernels(), type, options.exact_f32, options.batch_invariance).layouts;
+    if (layouts.count > 1) same.step_tokens = std::min(same.step_tokens, layouts.at[1].min_rows - 1);
+  }
+  for (const GroupStep& group : groups_)
+    if (group.plan) same.sequence_tokens = std::min(same.sequence_tokens, group.plan->max_tokens_of_one_kernel());
+  return same;
 }
 
 // The estimate counts weights and states only; the other memory of a step is small. If a step does not fit, fewer
@@ -457,10 +479,11 @@ void Stepper::write_message(std::span<const StepEntry> batch) {
   }
   add_embeddings(batch);
   add_adapters(batch);
-  if (std::any_of(batch.begin(), batch.end(), [](const StepEntry& entry) { return entry.sample != nullptr; }))
-    for (const StepEntry& entry : batch)
-      for (int64_t row = 0; row < entry.logit_rows; ++row)
-        m.samples.push_back(entry.sample != nullptr ? *entry.sample : SampleRow{});
+  if (std::any_of(batch.begin(), batch.end(), [](const StepEntry& entry) { return !entry.samples.empty(); }))
+    for (const StepEntry& entry : batch) {
+      m.samples.insert(m.samples.end(), entry.samples.begin(), entry.samples.end());
+      if (entry.samples.empty()) m.samples.resize(m.samples.size() + static_cast<size_t>(entry.logit_rows));
+    }
 }
 
 void Stepper::add_embeddings(std::span<const StepEntry> batch) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct StepEntry {
   int64_t expected_length = 0;  ///< length of the whole prompt, for rope scaling that depends on it; 0: unknown
   int64_t next_position = -1;   ///< position at which `tokens` begin; -1: the length of the state
   std::span<const WeightedAdapter> adapters;
-  const SampleRow* sample = nullptr;  ///< how the device samples the only row of logits; nullptr: the host samples
+  std::span<const SampleRow> samples;  ///< [logit_rows] how the device samples each row; empty: the host samples all
 };
 
 class Stepper {
@@ -60,7 +61,7 @@ class Stepper {
   /// network's.
   const float* hidden(size_t number = 0) const { return executable_.output(PortRole::kHidden, number); }
   /// Returns, for each row of logits of the last step, the token that the device sampled according to
-  /// StepEntry::sample. -1: none; only then logits() has the row. Empty: the device sampled nothing, and logits() has
+  /// StepEntry::samples. -1: none; only then logits() has the row. Empty: the device sampled nothing, and logits() has
   /// all rows.
   std::span<const int32_t> sampled() const;
   bool can_sample() const { return executable_.has_output(PortRole::kSampled); }
@@ -79,6 +80,12 @@ class Stepper {
   /// Checks one entry against context and vocabulary.
   Status check(const StepEntry& entry) const;
   BatchLimits limits() const;
+  /// Limits within which the logits of a row do not depend, to the last bit, on the other rows of its step: tokens of a
+  /// step, and tokens of one sequence. Beyond them another kernel may be chosen (docs/numerics.md).
+  struct SameBits {
+    int64_t step_tokens = INT64_MAX, sequence_tokens = INT64_MAX;
+  };
+  const SameBits& same_bits() const { return same_bits_; }
   /// Returns the maximum tokens of one sequence: the option, or the number that make() has chosen.
   int64_t context() const { return context_; }
   /// Returns the bytes of the pages of all groups.
@@ -133,6 +140,8 @@ class Stepper {
   Status run(const StepMessage& message);
   void write_inputs(const StepMessage& message);
   void plan_states(const StepMessage& message);
+  /// Returns SameBits for matrices of these types.
+  SameBits find_same_bits(const std::set<DType>& types, const ExecutableOptions& options) const;
   /// Returns the work of the step in progress.
   StepWork work(std::span<const StepEntry> batch) const;
 
@@ -143,6 +152,7 @@ class Stepper {
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
   int64_t recurrent_pages_ = 0;  ///< number of pages of each recurrent group
   KvFormats kv_formats_ = {};
+  SameBits same_bits_;
   bool is_on_cpu_ = true;
   std::optional<int64_t> device_layers_, device_experts_;
   RuntimeResources* runtime_ = nullptr;

@@ -50,6 +50,23 @@ void TokenHistory::push(int32_t token, bool is_output) {
   if (has_dry_) is_break_.push_back(vocabulary_ != nullptr && breakers_.accept(vocabulary_->text(token)));
 }
 
+void TokenHistory::roll_back(const Checkpoint& checkpoint) {
+  for (; tokens_.size() > checkpoint.tokens; tokens_.pop_back()) {
+    if (has_dry_) is_break_.pop_back();
+    if (!has_penalties_) continue;
+    const auto last = static_cast<size_t>(tokens_.back());
+    --counts_[last];
+    --output_counts_[last];
+    if (window_begin_ == 0) continue;
+    // Since the window is full, the last token has pushed another one out of it.
+    --window_begin_;
+    const auto back = static_cast<size_t>(tokens_[window_begin_]);
+    ++counts_[back];
+    output_counts_[back] += window_begin_ >= prompt_tokens_;
+  }
+  breakers_.roll_back(checkpoint.breaker_tail);
+}
+
 void TokenHistory::for_each_penalty(const std::function<void(const LogitEdit& edit)>& call) const {
   for (const int32_t token : listed_) {
     if (counts_[static_cast<size_t>(token)] == 0) continue;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,16 @@ class TokenHistory {
 
   void accept_prompt(int32_t token) { push(token, false); }
   void accept(int32_t token) { push(token, true); }
+
+  /// The present text, for roll_back().
+  struct Checkpoint {
+    size_t tokens = 0;
+    std::string breaker_tail;
+  };
+  Checkpoint checkpoint() const { return {tokens_.size(), std::string(breakers_.tail())}; }
+  /// Drops the tokens accepted since `checkpoint`, which must be outputs. It must be of a text that the present one
+  /// continues.
+  void roll_back(const Checkpoint& checkpoint);
 
   /// Returns the address of a token's logit, or null if the token has been removed.
   using LogitOf = std::function<float*(int32_t token)>;

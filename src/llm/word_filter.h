@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "constraints/token_trie.h"
@@ -22,6 +23,8 @@ class WordMatcher {
   bool accept(std::string_view bytes);
   /// Returns the end of the text that may be the beginning of a string.
   std::string_view tail() const { return tail_; }
+  /// Returns to the text that ended with `tail`, a former tail().
+  void roll_back(std::string tail) { tail_ = std::move(tail); }
 
  private:
   std::vector<std::string> words_;
@@ -34,6 +37,9 @@ class WordFilter {
  public:
   WordFilter(std::vector<std::string> words, std::shared_ptr<const TokenTrie> vocabulary);
   void accept(TokenId token);
+  /// As those of WordMatcher.
+  std::string_view tail() const { return matcher_.tail(); }
+  void roll_back(std::string tail) { matcher_.roll_back(std::move(tail)); }
   void for_each_excluded(const std::function<void(TokenId)>& exclude) const;
 
  private:

@@ -74,7 +74,7 @@ StepOutputs step(const Checkpoint& checkpoint, const DecoderOutputs& outputs, Ro
 }
 
 /// Returns the largest difference, relative to the largest element of `want`.
-double difference(const std::vector<float>& got, const std::vector<double>& want) {
+double hidden_difference(const std::vector<float>& got, const std::vector<double>& want) {
   EXPECT_EQ(got.size(), want.size());
   double largest = 0, error = 0;
   for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
@@ -83,8 +83,8 @@ double difference(const std::vector<float>& got, const std::vector<double>& want
   }
   return error / largest;
 }
-double difference(const std::vector<float>& got, const std::vector<float>& want) {
-  return difference(got, std::vector<double>(want.begin(), want.end()));
+double hidden_difference(const std::vector<float>& got, const std::vector<float>& want) {
+  return hidden_difference(got, std::vector<double>(want.begin(), want.end()));
 }
 
 /// Reads a float32 or bfloat16 tensor.
@@ -129,9 +129,9 @@ TEST(HiddenStates, AreThoseOfAModelWithFewerLayers) {
       const StepOutputs some = step(with_layers(open_checkpoint(name), k), of_some, {0, 7}, {0, 2});
       ASSERT_EQ(all.hidden.size(), 3u);
       ASSERT_EQ(some.hidden.size(), 2u);
-      EXPECT_LE(difference(all.hidden[0], some.hidden[0]), kSameSums) << name << " " << k;
-      EXPECT_LE(difference(all.hidden[2], some.hidden[1]), kSameSums) << name << " " << k;
-      EXPECT_GT(difference(all.hidden[1], some.hidden[1]), 1e-2) << name << ": the last layer changes nothing";
+      EXPECT_LE(hidden_difference(all.hidden[0], some.hidden[0]), kSameSums) << name << " " << k;
+      EXPECT_LE(hidden_difference(all.hidden[2], some.hidden[1]), kSameSums) << name << " " << k;
+      EXPECT_GT(hidden_difference(all.hidden[1], some.hidden[1]), 1e-2) << name << ": the last layer changes nothing";
     }
   }
 }
@@ -144,7 +144,7 @@ TEST(HiddenStates, OfNoLayersAreTheEmbeddings) {
   for (const int32_t token : {kFirst[5], kFirst[6], kSecond[2]})
     want.insert(want.end(), table.begin() + token * 32, table.begin() + (token + 1) * 32);
   ASSERT_EQ(out.hidden.size(), 1u);
-  EXPECT_EQ(difference(out.hidden[0], want), 0);
+  EXPECT_EQ(hidden_difference(out.hidden[0], want), 0);
 }
 
 // The rows of logits and of hidden states are chosen apart from one another.
@@ -163,9 +163,9 @@ TEST(HiddenStates, GiveTheLogitsThatTheStepAlsoComputes) {
         for (size_t k = 0; k < 32; ++k) sum += double{out.hidden[0][row * 32 + k]} * head[word * 32 + k];
         want.push_back(sum);
       }
-    EXPECT_LE(difference(out.logits, want), kSameSums) << place.device << " " << place.gpu_layers;
+    EXPECT_LE(hidden_difference(out.logits, want), kSameSums) << place.device << " " << place.gpu_layers;
     const StepOutputs on_cpu = step(checkpoint, outputs, {0, 3}, {0, 2});
-    EXPECT_LE(difference(out.hidden[0], on_cpu.hidden[0]), kSameSums) << place.device << " " << place.gpu_layers;
+    EXPECT_LE(hidden_difference(out.hidden[0], on_cpu.hidden[0]), kSameSums) << place.device << " " << place.gpu_layers;
   }
 }
 
@@ -177,8 +177,8 @@ TEST(HiddenStates, ComeFromThePartThatHasTheLayer) {
   for (const int64_t gpu_layers : {-1, 0, 1, 2}) {
     const StepOutputs got = step(checkpoint, outputs, {1, 4}, {1, 1}, {.device = "emu", .gpu_layers = gpu_layers});
     ASSERT_EQ(got.hidden.size(), 3u);
-    for (size_t i = 0; i < 3; ++i) EXPECT_LE(difference(got.hidden[i], want.hidden[i]), kSameSums) << gpu_layers;
-    EXPECT_LE(difference(got.logits, want.logits), kSameSums) << gpu_layers;
+    for (size_t i = 0; i < 3; ++i) EXPECT_LE(hidden_difference(got.hidden[i], want.hidden[i]), kSameSums) << gpu_layers;
+    EXPECT_LE(hidden_difference(got.logits, want.logits), kSameSums) << gpu_layers;
   }
 }
 

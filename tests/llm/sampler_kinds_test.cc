@@ -515,5 +515,53 @@ TEST(Samplers, OptionsOutsideTheirRangeAreNamed) {
   EXPECT_THAT(message([](auto& o) { o.bad_words = {""}; }), HasSubstr("bad_words"));
 }
 
+// After roll_back() a sampler chooses what it would have chosen without the tokens in between.
+TEST(SamplerRollBack, ForgetsTheTokensSinceTheCheckpoint) {
+  std::vector<SamplingOptions> cases(8);
+  cases[1].repetition_penalty = 1.5f, cases[1].frequency_penalty = 0.7f, cases[1].presence_penalty = 0.2f;
+  cases[2] = cases[1], cases[2].penalty_last_n = 4;
+  cases[3].dry_multiplier = 2, cases[3].dry_allowed_length = 1, cases[3].dry_sequence_breakers = {"b", "ca"};
+  cases[4].mirostat = 1;
+  cases[5].mirostat = 2, cases[5].mirostat_eta = 0.9f;
+  cases[6].bad_words = {"ab", "bca"};
+  cases[7] = cases[2], cases[7].mirostat = 2, cases[7].bad_words = {"aab"}, cases[7].dry_multiplier = 1;
+  const std::shared_ptr<const TokenTrie> vocabulary = letters();
+  const auto size = static_cast<size_t>(vocabulary->vocab_size());
+  std::mt19937 random(4);
+  for (size_t which = 0; which < cases.size(); ++which) {
+    Sampler rolled = make_sampler(cases[which], size, vocabulary), plain = make_sampler(cases[which], size, vocabulary);
+    const std::vector<int32_t> prompt = {0, 1, 0, 2, 1};
+    rolled.accept_prompt(prompt);
+    plain.accept_prompt(prompt);
+    for (int64_t position = 5; position < 60; ++position) {
+      SCOPED_TRACE(::testing::Message() << "case " << which << ", position " << position);
+      const Sampler::Checkpoint checkpoint = rolled.checkpoint();
+      for (int64_t i = 0, n = random() % 7; i < n; ++i) {
+        const std::vector<float> other = random_logits(size, random());
+        if (random() % 2) (void)rolled.sample(other, position + i);
+        rolled.accept(static_cast<int32_t>(random() % size));
+      }
+      rolled.roll_back(checkpoint);
+      const std::vector<float> logits = random_logits(size, random());
+      const Result<int32_t> want = plain.sample(logits, position), got = rolled.sample(logits, position);
+      ASSERT_EQ(got.ok(), want.ok());
+      if (!want.ok()) continue;
+      ASSERT_EQ(*got, *want);
+      const SampleRow want_row = plain.device_row(position), got_row = rolled.device_row(position);
+      const auto edits = [](const SampleRow& row) {
+        std::vector<std::array<float, 4>> all;
+        for (const LogitEdit& e : row.edits)
+          all.push_back({static_cast<float>(e.token), e.bias, e.repetition, e.penalty});
+        std::sort(all.begin(), all.end());
+        return all;
+      };
+      EXPECT_EQ(got_row.kind, want_row.kind);
+      EXPECT_EQ(edits(got_row), edits(want_row));
+      plain.accept(*want);
+      rolled.accept(*got);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace redline

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <random>
 
 #include "llm/scheduler_simulator.h"
@@ -465,6 +466,68 @@ TEST(SchedulerSimulator, PrefixCacheSharedPrefixOfPromptsIsComputedOnce) {
   int64_t prompt_tokens = 0;
   for (const SimulatedRequest& r : s.requests) prompt_tokens += r.tokens_run - (r.output - 1);
   EXPECT_EQ(prompt_tokens, 1030 + 15 * 38 + 300);
+}
+
+// Drafted tokens take what the others leave.
+TEST(Scheduler, DraftsTakeWhatIsLeft) {
+  const auto drafted = [](std::vector<ScheduledRequest> requests, StepBudget b, int64_t pages = 1 << 20) {
+    for (size_t i = 0; i < requests.size(); ++i) requests[i].id = i;
+    NoCache host;
+    host.pages = pages;
+    Scheduler scheduler;
+    std::map<size_t, int64_t> drafts;
+    for (const ScheduledTokens& grant : scheduler.plan(requests, b, host))
+      if (grant.max_draft > 0) drafts[grant.request] = grant.max_draft;
+    EXPECT_TRUE(host.preempted.empty());
+    return drafts;
+  };
+  using Drafts = std::map<size_t, int64_t>;
+  const auto wants = [](int64_t draft, int64_t room = 1000) {
+    ScheduledRequest r = running(1);
+    r.max_draft = draft;
+    r.room = room;
+    return r;
+  };
+  EXPECT_EQ(drafted({wants(8), wants(0), wants(3)}, budget(64)), (Drafts{{0, 8}, {2, 3}}));
+  // Prompts come first, and a step of more tokens than draft_tokens has none.
+  EXPECT_EQ(drafted({wants(8), running(100)}, budget(64)), Drafts());
+  EXPECT_EQ(drafted({wants(8), running(58)}, budget(64)), (Drafts{{0, 5}}));
+  StepBudget b = budget(64);
+  b.draft_tokens = 20;
+  EXPECT_EQ(drafted({wants(8), running(30)}, b), Drafts());
+  EXPECT_EQ(drafted({wants(30)}, b), (Drafts{{0, 19}}));
+  // Equal shares; what small wishes leave goes to the others.
+  EXPECT_EQ(drafted({wants(20), wants(2), wants(20)}, b), (Drafts{{0, 8}, {1, 2}, {2, 7}}));
+  b.logit_rows = 6;
+  EXPECT_EQ(drafted({wants(8), wants(8)}, b), (Drafts{{0, 2}, {1, 2}}));
+  b.draft_tokens = 0;
+  EXPECT_EQ(drafted({wants(8)}, b), Drafts());
+  // Pages: each of the two needs a page next, so that one of three is left.
+  StepBudget pages = budget(64);
+  pages.page_tokens = 4;
+  EXPECT_EQ(drafted({wants(9, 1), wants(0, 1)}, pages, 3), (Drafts{{0, 4}}));
+  EXPECT_EQ(drafted({wants(9, 1), wants(0, 1)}, pages, 2), Drafts());
+}
+
+// Accepted tokens count as service: a client gains no prompt tokens by drafting.
+TEST(Scheduler, AcceptedDraftsAreCharged) {
+  Scheduler scheduler;
+  NoCache host;
+  std::vector<ScheduledRequest> requests = {running(1), running(1), waiting(4), waiting(4)};
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].id = i;
+  requests[0].client = requests[2].client = "drafts";
+  requests[1].client = requests[3].client = "does not";
+  StepBudget b = budget(64);
+  b.admits = false;
+  scheduler.plan(requests, b, host);
+  requests[0].length += 6;
+  requests[1].length += 1;
+  b.admits = true;
+  b.tokens = 6;
+  Grants grants;
+  for (const ScheduledTokens& grant : scheduler.plan(requests, b, host))
+    grants.emplace_back(grant.request, grant.tokens);
+  EXPECT_EQ(grants, (Grants{{0, 1}, {1, 1}, {3, 4}}));
 }
 
 TEST(SchedulerSimulator, RandomTrafficKeepsWhatMustHold) {

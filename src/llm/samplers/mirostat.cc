@@ -16,6 +16,8 @@ class Mirostat final : public SamplerStep {
     else candidates.keep_surprise(mu_);
   }
   void observe(const Candidates::Drawn& drawn) override { mu_ -= eta_ * (-std::log2(drawn.probability) - tau_); }
+  double state() const override { return mu_; }
+  void set_state(double state) override { mu_ = state; }
 
  private:
   int version_;

@@ -32,6 +32,9 @@ class SamplerStep {
   virtual void apply(Candidates& candidates, int64_t position) = 0;
   /// Receives the sampled token, if apply() was called for this step or a later one.
   virtual void observe(const Candidates::Drawn&) {}
+  /// Returns the state that observe() changes, for set_state(), which returns to it.
+  virtual double state() const { return 0; }
+  virtual void set_state(double) {}
 
   /// Adds the sampler to `row` and returns its place there; kNone: only the host has this sampler.
   virtual DeviceOrder add_to(SampleRow&) const { return DeviceOrder::kNone; }

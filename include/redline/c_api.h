@@ -163,6 +163,10 @@ typedef struct redline_model_options {
   void* user_data;
   int64_t gpu_layers;        /* the device runs this many first layers, the CPU the others; -1: chosen by speed */
   int32_t prompt_embeddings; /* 1: prompts may have rows of embeddings (redline_prompt_spans); one more op per step */
+  /* NULL or "none", or "prompt-lookup": tokens that followed an earlier occurrence of the text's last tokens are drafted
+   * and verified together. Drafts do not change the text. A model with recurrent states drafts nothing (on_notice). */
+  const char* speculate;
+  int64_t num_speculative_tokens; /* maximum drafted tokens of a request in one step, 0 to 64 */
 } redline_model_options;
 REDLINE_C_API void redline_model_options_init(redline_model_options* options, size_t struct_size);
 
@@ -449,6 +453,8 @@ typedef struct redline_completion {
   const float* logprobs;
   const redline_token_logprob* top;
   const size_t* top_offsets; /* [num_tokens + 1] */
+  /* Drafted tokens whose logits were computed, and how many of these were drawn. */
+  int64_t drafted_tokens, accepted_tokens;
 } redline_completion;
 /* Waits for the end of this prompt and reads its result. If the prompt ended with an error, returns that error:
  * out_of_memory, internal. `completion->struct_size` must be set. */

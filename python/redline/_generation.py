@@ -79,7 +79,7 @@ class Generation:
             "text": c.text,
             "token_ids": tokens,
             "finish_reason": c.finish_reason,
-            "usage": Usage(c.prompt_tokens, len(tokens), c.cached_tokens),
+            "usage": Usage(c.prompt_tokens, len(tokens), c.cached_tokens, c.drafted_tokens, c.accepted_tokens),
             "timings": Timings(c.first_token_ms, c.prefill_ms, c.decode_ms),
             "logprobs": logprobs,
             "seed": c.seed,

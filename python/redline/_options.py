@@ -35,7 +35,8 @@ def unknown_option(function: str, name: str, known: Sequence[str]) -> None:
 
     elsewhere = {"n_ctx": "context", "max_model_len": "context", "num_threads": "threads", "n_threads": "threads",
                  "lora": "adapters", "kv_cache_memory_bytes": "cache_memory", "enable_prefix_caching": "prefix_cache",
-                 "max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_batch_tokens", "torch_dtype": "dtype"}
+                 "max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_batch_tokens", "torch_dtype": "dtype",
+                 "draft_max": "num_speculative_tokens"}
     near = elsewhere.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
     hint = f"; use {near}" if near else ""
     raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")

@@ -37,7 +37,8 @@ Message = Mapping[str, Any]
 
 _OPTIONS = ("threads", "device", "dtype", "context", "max_batch_tokens", "max_sequences", "max_prefill_tokens", "max_slowdown",
             "cache_tokens", "cache_memory", "prefix_cache", "cache_folder", "cache_folder_bytes", "batch_invariant",
-            "use_interpreter", "trace_file", "chat_template", "max_adapter_rank", "gpu_layers", "prompt_embeddings")
+            "use_interpreter", "trace_file", "chat_template", "max_adapter_rank", "gpu_layers", "prompt_embeddings",
+            "speculate", "num_speculative_tokens")
 
 
 def is_messages(value: Any) -> bool:
@@ -119,8 +120,9 @@ class Model(Closable["_redline.Model"]):
     step), ``max_prefill_tokens``, ``max_slowdown``, ``cache_tokens``, ``cache_memory`` (bytes), ``prefix_cache`` (True),
     ``cache_folder``, ``cache_folder_bytes``, ``batch_invariant``, ``use_interpreter``, ``trace_file``, ``chat_template`` (a file
     or a built-in name), ``adapters`` (LoRA: a path, a list of paths, or a dict of name to path or (path, weight)),
-    ``max_adapter_rank``, ``prompt_embeddings`` (prompts may have rows of embeddings: Prompt), ``runtime`` (shared with other
-    models).
+    ``max_adapter_rank``, ``prompt_embeddings`` (prompts may have rows of embeddings: Prompt), ``speculate`` ("none"; "prompt-lookup"
+    drafts what followed an earlier occurrence of the last tokens: several tokens for one step, the same text),
+    ``num_speculative_tokens`` (maximum drafted tokens of a step), ``runtime`` (shared with other models).
 
     NotFound: no such file. Unsupported: a family or a weight format that the engine does not have. InvalidArgument: a value that
     cannot be used. TypeError: an unknown option.

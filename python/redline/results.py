@@ -10,7 +10,8 @@ __all__ = ["ChatChunk", "ChatCompletion", "Chunk", "Completion", "TokenLogprob",
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """Tokens of a request. ``cached_tokens`` are prompt tokens whose state came from the prefix cache.
+    """Tokens of a request. ``cached_tokens`` are prompt tokens whose state came from the prefix cache. Of ``drafted_tokens``,
+    which steps have verified, ``accepted_tokens`` were drawn (option ``speculate`` of Model).
 
     >>> Usage(prompt_tokens=5, completion_tokens=2).total_tokens
     7
@@ -19,6 +20,8 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:

@@ -417,6 +417,8 @@ redline_code redline_generation_completion(redline_generation* generation, size_
     out.prefill_ms = r.prefill_ms;
     out.decode_ms = r.decode_ms;
     out.decode_tokens = r.decode_tokens;
+    out.drafted_tokens = r.drafted_tokens;
+    out.accepted_tokens = r.accepted_tokens;
     if (prompt.logprobs) {
       out.logprobs = prompt.logprobs->chosen.data();
       out.top = prompt.logprobs->top.data();

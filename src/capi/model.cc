@@ -16,6 +16,7 @@ redline_model_options default_model_options() {
   o.prefix_cache = d.prefix_cache ? 1 : 0;
   o.cache_folder_bytes = d.cache_folder_bytes;
   o.gpu_layers = d.gpu_layers;
+  o.num_speculative_tokens = d.num_speculative_tokens;
   return o;
 }
 
@@ -40,6 +41,8 @@ Result<TextEngineOptions> model_engine_options(const redline_model_options& o) {
   options.max_adapter_rank = o.max_adapter_rank;
   options.gpu_layers = o.gpu_layers;
   options.prompt_embeddings = o.prompt_embeddings != 0;
+  if (o.speculate != nullptr) options.speculate = o.speculate;
+  options.num_speculative_tokens = o.num_speculative_tokens;
   return options;
 }
 
@@ -79,6 +82,8 @@ Json stats_json(const EngineStats& s) {
                {"prompt_tokens", s.prompt_tokens},
                {"cached_prompt_tokens", s.cached_prompt_tokens},
                {"generated_tokens", s.generated_tokens},
+               {"drafted_tokens", s.drafted_tokens},
+               {"accepted_tokens", s.accepted_tokens},
                {"steps", s.steps},
                {"step_seconds", s.step_seconds},
                {"is_stalled", s.is_stalled},

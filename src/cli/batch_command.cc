@@ -19,7 +19,7 @@ struct BatchArgs {
   std::vector<std::string> models, lora;
   int64_t max_sequences = 64, max_batch_tokens = 512, cache_memory = 0;
   bool no_prefix_cache = false, retry_failed = false, json = false;
-  EngineArgs engine;
+  DraftingEngineArgs engine;
 
   void visit(OptionList& v) {
     v.argument(input, "FILE", "requests in OpenAI's batch format, one JSON object per line",

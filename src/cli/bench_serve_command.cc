@@ -30,7 +30,7 @@ struct BenchServeArgs {
   int64_t shared_prefix = 0, max_tokens = 64, requests = 0, seed = 1, turns = 1;
   int64_t random_adapters = 0, adapter_rank = 16;
   bool json = false, without_http = false;
-  EngineArgs engine;
+  DraftingEngineArgs engine;
 
   void visit(OptionList& v) {
     v.argument(

@@ -54,7 +54,7 @@ struct ChatArgs {
   std::vector<std::string> lora, variables;
   bool stats = false;
   ChatSettings settings;
-  EngineArgs engine;
+  DraftingEngineArgs engine;
   std::set<std::string> given;
 
   void visit(OptionList& v) {

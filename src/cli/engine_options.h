@@ -1,6 +1,7 @@
 // Flags shared by all commands that open a language model.
 #pragma once
 
+#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -65,6 +66,31 @@ struct EngineArgs {
   }
 };
 
+/// Engine flags of commands that generate text.
+struct DraftingEngineArgs : EngineArgs {
+  std::string speculate = TextEngineOptions().speculate;
+  int64_t draft_max = TextEngineOptions().num_speculative_tokens;
+
+  void visit(OptionList& v) {
+    EngineArgs::visit(v);
+    v(speculate, "speculate", "NAME",
+      "draft tokens, and verify several in one step, which changes no text; \"prompt-lookup\" drafts what followed an "
+      "earlier occurrence of the last tokens");
+    v(draft_max, "draft-max", "N", "maximum drafted tokens of a text in one step",
+      {.min = 0,
+       .max = TextEngineOptions::kMaxSpeculativeTokens,
+       .aliases = {"--draft", "--draft-n", "--num-speculative-tokens"},
+       .needs = {"speculate"}});
+  }
+
+  Result<TextEngineOptions> options() const {
+    REDLINE_ASSIGN(TextEngineOptions o, EngineArgs::options());
+    o.speculate = speculate;
+    o.num_speculative_tokens = draft_max;
+    return o;
+  }
+};
+
 inline void note_long_context(const ModelInfo& info, Terminal& terminal) {
   if (info.model_context > 0 && info.context > info.model_context)
     terminal.note(
@@ -89,7 +115,12 @@ inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model,
   if (const std::string warning = memory_warning(path); !warning.empty())
     terminal.note("redline: warning: {}", warning);
   std::optional<Progress> loading(std::in_place, "loading " + short_name(path), 0);
-  Result<std::unique_ptr<TextEngine>> engine = TextEngine::open(path, options);
+  TextEngineOptions noted = options;
+  if (!noted.on_notice)
+    noted.on_notice = [](const std::string& text) {  // from any thread, in one piece
+      std::fputs(("redline: " + text + "\n").c_str(), stderr);
+    };
+  Result<std::unique_ptr<TextEngine>> engine = TextEngine::open(path, noted);
   loading.reset();
   if (!engine.ok())
     return explain_kind(advise_text_memory(engine.status(), path, options.context), path, ModelUse::kText);

@@ -20,6 +20,7 @@ constexpr FlagName kFlagNames[] = {
     {"beam_width", "--beams"},
     {"length_penalty", "--length-penalty"},
     {"max_batch_tokens", "--chunk"},
+    {"num_speculative_tokens", "--draft-max"},
     {"max_slowdown", "--max-slowdown"},
     {"max_sequences", "--batch"},
     {"num_inference_steps", "--steps"},

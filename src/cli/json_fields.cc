@@ -17,6 +17,8 @@ const std::vector<JsonRecord>& json_records() {
         {"finish_reason", "string", "stop, length, context or cancelled"},
         {"prompt_tokens", "integer", "number of tokens in the prompt"},
         {"completion_tokens", "integer", "number of new tokens"},
+        {"drafted_tokens", "integer", "drafted tokens that a step has verified (--speculate)"},
+        {"accepted_tokens", "integer", "how many of them were drawn"},
         {"seed", "integer", "repeats the text when given as --seed"},
         {"samplers", "list of string", "those that had an effect, in their order"},
         {"timings", "Timings", ""},

@@ -31,7 +31,7 @@ struct RunArgs {
   ConstraintArgs constraint;
   std::optional<int64_t> logprobs;
   bool ignore_eos = false, special = false, echo = false, quiet = false, verbose = false, json = false;
-  EngineArgs engine;
+  DraftingEngineArgs engine;
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true, .aliases = {"-m", "--model"}});
@@ -133,6 +133,8 @@ void print_run_summary(const TextEngine& engine, const GenerateResult& r, const 
   if (speed.prefill.seconds > 0) terminal.note("{}", speed_line("prefill", speed.prefill));
   else terminal.note("prefill {:>6} tokens, not processed to the end", r.prompt_tokens);
   if (speed.decode.seconds > 0) terminal.note("{}", speed_line("decode ", speed.decode));
+  if (r.drafted_tokens > 0)
+    terminal.note("drafts  {:>6} tokens, {} of them accepted", r.drafted_tokens, r.accepted_tokens);
   const std::string first = r.first_token_ms > 0 ? fmt::format(", the first after {:.1f} ms", r.first_token_ms) : "";
   terminal.note("{} new token{}{}; {}; seed {}; {} thread{}, {}", r.tokens.size(), r.tokens.size() == 1 ? "" : "s",
                 first, ending_text(r, info), seed, info.threads, info.threads == 1 ? "" : "s", info.isa);
@@ -167,6 +169,8 @@ Json run_result_json(const TextEngine& engine, const GenerateResult& r, bool exa
                {"finish_reason", finish_reason_name(r.reason)},
                {"prompt_tokens", r.prompt_tokens},
                {"completion_tokens", r.tokens.size()},
+               {"drafted_tokens", r.drafted_tokens},
+               {"accepted_tokens", r.accepted_tokens},
                {"seed", sampling.seed},
                {"samplers", active_samplers(sampling).value()},
                {"timings",

@@ -29,7 +29,7 @@ struct ServeArgs {
   float keep_alive = -1, load_timeout = 300, max_slowdown = kServedSlowdown;
   std::string webhook_secret, precision = "auto", pooling;
   bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false, any_model_name = false;
-  EngineArgs engine;
+  DraftingEngineArgs engine;
 
   void visit(OptionList& v) {
     v.argument(models, "MODEL", "GGUF file or Hugging Face folder, or NAME=PATH to serve it as NAME",

@@ -1,5 +1,7 @@
 #include "machine/generation_speed.h"
 
+#include <algorithm>
+
 namespace redline {
 
 GenerationSpeed speed_of(const TextEngine& engine, const GenerateResult& result, const MachinePeaks* peaks,
@@ -14,9 +16,9 @@ GenerationSpeed speed_of(const TextEngine& engine, const GenerateResult& result,
   const EngineProfile& profile = profile_of(engine);
   if (speed.prefill.seconds > 0) speed.prefill.bound = roofline.bound_of(profile.op_costs(result.prompt_tokens, 0));
   if (speed.decode.seconds > 0) {
-    // The cache grows by one token per step, so the middle step is the average one.
+    // The cache grows evenly, so the middle step is the average one. A step gives one token and the accepted drafts.
     Bound bound = roofline.bound_of(profile.op_costs(1, result.prompt_tokens + result.decode_tokens / 2));
-    bound.seconds *= static_cast<double>(result.decode_tokens);
+    bound.seconds *= static_cast<double>(std::max<int64_t>(1, result.decode_tokens - result.accepted_tokens));
     speed.decode.bound = bound;
   }
   return speed;

@@ -280,7 +280,9 @@ constexpr Field kModelFields[] = {F(runtime),
                                   REDLINE_LIST(redline_model_options, adapters, num_adapters),
                                   F(max_adapter_rank),
                                   F(gpu_layers),
-                                  F(prompt_embeddings)};
+                                  F(prompt_embeddings),
+                                  F(speculate),
+                                  F(num_speculative_tokens)};
 #undef F
 
 #define F(name) REDLINE_FIELD(redline_generate_options, name)

@@ -218,6 +218,8 @@ void add_text(nb::module_& m, nb::class_<Model>& model) {
       .def_prop_ro("seed", [](const Completion& c) { return c.value.seed; })
       .def_prop_ro("prompt_tokens", [](const Completion& c) { return c.value.prompt_tokens; })
       .def_prop_ro("cached_tokens", [](const Completion& c) { return c.value.cached_tokens; })
+      .def_prop_ro("drafted_tokens", [](const Completion& c) { return c.value.drafted_tokens; })
+      .def_prop_ro("accepted_tokens", [](const Completion& c) { return c.value.accepted_tokens; })
       .def_prop_ro("first_token_ms", [](const Completion& c) { return c.value.first_token_ms; })
       .def_prop_ro("prefill_ms", [](const Completion& c) { return c.value.prefill_ms; })
       .def_prop_ro("decode_ms", [](const Completion& c) { return c.value.decode_ms; });

@@ -142,6 +142,9 @@ App::App(AppOptions options)
   metrics_.declare("vllm:generation_tokens_total", Kind::kCounter, "Generated tokens.");
   metrics_.declare("vllm:prefix_cache_queries_total", Kind::kCounter, "Prompt tokens looked up in the prefix cache.");
   metrics_.declare("vllm:prefix_cache_hits_total", Kind::kCounter, "Prompt tokens taken from the prefix cache.");
+  metrics_.declare("vllm:spec_decode_num_draft_tokens_total", Kind::kCounter,
+                   "Drafted tokens that steps have verified.");
+  metrics_.declare("vllm:spec_decode_num_accepted_tokens_total", Kind::kCounter, "Drafted tokens that were accepted.");
   metrics_.declare("vllm:request_success_total", Kind::kCounter, "Requests that ended, by reason.");
   metrics_.declare("vllm:time_to_first_token_seconds", Kind::kHistogram, "Time to the first token.", seconds);
   metrics_.declare("vllm:request_time_per_output_token_seconds", Kind::kHistogram, "Mean time per token of a request.",
@@ -227,6 +230,8 @@ std::string App::metrics_text() {
     metrics_.set("vllm:generation_tokens_total", name, as_double(s.generated_tokens));
     metrics_.set("vllm:prefix_cache_queries_total", name, as_double(s.prompt_tokens));
     metrics_.set("vllm:prefix_cache_hits_total", name, as_double(s.cached_prompt_tokens));
+    metrics_.set("vllm:spec_decode_num_draft_tokens_total", name, as_double(s.drafted_tokens));
+    metrics_.set("vllm:spec_decode_num_accepted_tokens_total", name, as_double(s.accepted_tokens));
     for (size_t i = 0; i < s.requests_finished.size(); ++i)
       metrics_.set("vllm:request_success_total",
                    name + "," + Metrics::label("finished_reason", finish_reason_name(static_cast<FinishReason>(i))),

@@ -15,6 +15,8 @@ void add_counters(const EngineStats& past, EngineStats& now) {
   now.prompt_tokens += past.prompt_tokens;
   now.cached_prompt_tokens += past.cached_prompt_tokens;
   now.generated_tokens += past.generated_tokens;
+  now.drafted_tokens += past.drafted_tokens;
+  now.accepted_tokens += past.accepted_tokens;
   now.steps += past.steps;
   now.step_seconds += past.step_seconds;
   now.bound_seconds += past.bound_seconds;

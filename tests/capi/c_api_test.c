@@ -730,6 +730,10 @@ static void prompt_spans(void) {
   size_t i;
   redline_model_options_init(&options, sizeof options);
   options.prompt_embeddings = 1;
+  CHECK(options.num_speculative_tokens > 0 && options.speculate == NULL);
+  options.speculate = "medusa";
+  FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_INVALID_ARGUMENT, "no drafter");
+  options.speculate = "prompt-lookup";
   options.dtype = "f32";
   OK(redline_model_open(tales, &options, &model, &error));
   info.struct_size = sizeof info;
@@ -750,6 +754,7 @@ static void prompt_spans(void) {
     OK(redline_generate_spans(model, &list[i], 1, &each, 1, NULL, NULL, &generation, &error));
     OK(redline_generation_completion(generation, 0, &completion, &error));
     CHECK(completion.prompt_tokens == kBefore + kRows + 1);
+    CHECK(completion.accepted_tokens >= 0 && completion.accepted_tokens <= completion.drafted_tokens);
     cached[i] = completion.cached_tokens;
     redline_generation_release(generation);
   }

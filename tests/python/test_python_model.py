@@ -273,6 +273,24 @@ def test_sequences(model):
         pickle.dumps(sequence)
 
 
+def test_drafts_do_not_change_the_text(root):
+    folder = root / "assets/redline-tales"
+    prompt = "The dog ran to the park. The dog ran to the park. The dog"
+    copy_of = r"( ran to the park\. The dog){3}"
+    with redline.Model(folder, dtype="f32", threads=2) as model:
+        expected = greedy(model, prompt, max_tokens=40, regex=copy_of)
+        assert expected.usage.drafted_tokens == 0
+    with redline.Model(folder, dtype="f32", threads=2, speculate="prompt-lookup", num_speculative_tokens=6) as model:
+        c = greedy(model, prompt, max_tokens=40, regex=copy_of)
+        assert c.token_ids == expected.token_ids
+        assert c.usage.drafted_tokens >= c.usage.accepted_tokens > 0
+        assert model.stats["accepted_tokens"] == c.usage.accepted_tokens
+    with pytest.raises(redline.InvalidArgument, match='no drafter "medusa"'):
+        redline.Model(folder, speculate="medusa")
+    with pytest.raises(TypeError, match="use num_speculative_tokens"):
+        redline.Model(folder, draft_max=3)
+
+
 def embedding_table(folder):
     """The embeddings of a folder's tokens: its safetensors file has them in bfloat16."""
     data = (folder / "model.safetensors").read_bytes()

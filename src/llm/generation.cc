@@ -195,7 +195,7 @@ int64_t TextGeneration::max_draft() const {
   return std::max<int64_t>(0, most);
 }
 
-std::span<const int32_t> TextGeneration::draft(int64_t max_tokens) {
+std::span<const int32_t> TextGeneration::draft(int64_t max_tokens) try {
   draft_.clear();
   max_tokens = std::min(max_tokens, max_draft());
   if (max_tokens <= 0) return draft_;
@@ -219,12 +219,17 @@ std::span<const int32_t> TextGeneration::draft(int64_t max_tokens) {
   const size_t most = std::min(proposed.tokens.size(), static_cast<size_t>(max_tokens));
   for (size_t i = 0; i < most; ++i) {
     // Steps have no mask for the branches of a tree, so the chain that begins it is verified.
-    const bool follows = proposed.parents.empty() || proposed.parents[i] == static_cast<int32_t>(i) - 1;
+    const bool follows =
+        proposed.parents.empty() || (i < proposed.parents.size() && proposed.parents[i] == static_cast<int32_t>(i) - 1);
     const int32_t token = proposed.tokens[i];
     if (!follows || token < 0 || token >= model_.info.vocab_size) break;
     draft_.push_back(token);
   }
   if (draft_.size() == 1) draft_.clear();
+  return draft_;
+} catch (const std::bad_alloc&) {  // a request that has no memory for drafts goes on without them
+  drafter_ = nullptr;
+  draft_.clear();
   return draft_;
 }
 

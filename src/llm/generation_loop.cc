@@ -465,12 +465,17 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   entries.reserve(scheduled.size());
   const bool can_sample = stepper_.can_sample();
   samples_.assign(can_sample ? scheduled.size() : 0, {});
-  std::vector<bool> had_prefilled;
+  struct Before {
+    bool has_prefilled;
+    int64_t length;
+  };
+  std::vector<Before> before_step;
+  before_step.reserve(scheduled.size());
   int64_t sampled = 0, prompt_tokens = 0;
   for (const ScheduledTokens& tokens : scheduled) {
     TextGeneration& g = *running_[tokens.request].generation;
     admit(g);
-    had_prefilled.push_back(g.has_prefilled());
+    before_step.push_back({g.has_prefilled(), g.state()->length()});
     if (g.has_prefilled() && g.pending().size() == 1) ++sampled;
     else prompt_tokens += std::min(tokens.tokens, std::ssize(g.pending()));
     const PromptView pending = g.pending();
@@ -495,12 +500,10 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   const double before = stepper_.step_seconds();
   REDLINE_TRY(stepper_.step(entries));
   step_time_.add(sampled, prompt_tokens, stepper_.step_seconds() - before);
-  std::vector<int64_t> lengths;
-  for (const StepEntry& entry : entries) lengths.push_back(entry.state->length() - std::ssize(entry.tokens));
   sample(scheduled, entries);
   // Requests that come while this one runs start from the pages that it has filled.
   for (size_t i = 0; i < entries.size(); ++i)
-    store_filled(*running_[scheduled[i].request].generation, had_prefilled[i], lengths[i]);
+    store_filled(*running_[scheduled[i].request].generation, before_step[i].has_prefilled, before_step[i].length);
   return {};
 }
 

@@ -9,7 +9,7 @@ install(TARGETS redline_shared EXPORT redlineTargets LIBRARY DESTINATION ${CMAKE
 file(RELATIVE_PATH pkg_config_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/redline.pc.in ${PROJECT_BINARY_DIR}/redline.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/redline.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(DIRECTORY include/redline DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY include/redline DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.inc")
 install(EXPORT redlineTargets NAMESPACE redline:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/redlineConfig.cmake.in ${PROJECT_BINARY_DIR}/redlineConfig.cmake
                               INSTALL_DESTINATION ${package_dir})

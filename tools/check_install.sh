@@ -7,7 +7,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 cmake --install "build/${1:-release}" --prefix "$folder/prefix" >"$folder/log" || { cat "$folder/log"; exit 1; }
-for file in bin/redline include/redline/text.h include/redline/status.h include/redline/c_api.h share/doc/redline/LICENSE \
+for file in bin/redline include/redline/text.h include/redline/status.h include/redline/c_api.h \
+  include/redline/text_engine_options.inc share/doc/redline/LICENSE \
   share/bash-completion/completions/redline share/zsh/site-functions/_redline share/fish/vendor_completions.d/redline.fish; do
   [ -s "$folder/prefix/$file" ] || { echo "install: $file is missing or empty"; exit 1; }
 done

@@ -233,9 +233,14 @@ extern const SolverRow kStarlingSolver = {
         body='EXPECT_TRUE(Solver::make({{"_class_name", "StarlingScheduler"}}).ok());'))
 
 
+def add_option_row(tree, table, row):
+    """Appends a row to a table of options."""
+    tree.replace(f"include/redline/{table}.inc", r"\n\n#undef REDLINE_OPTION\n", lambda match: f"\n{row}{match[0]}")
+
+
 def add_sampler(tree):
     """Keeps tokens at least half as likely as the best, where the new member of SamplingOptions says so."""
-    tree.replace("include/redline/text.h", r"(  float min_p = 0.0f;[^\n]*\n)", r"\1  float starling = 0;  ///< 0: off\n")
+    add_option_row(tree, "generate_options", 'REDLINE_OPTION(FLOAT, starling, 0, "drop tokens less likely than starling / 2 times the most likely one; 0: off")')
     tree.write("src/llm/samplers/starling.cc", """// Starling: tokens at least half as likely as the most likely one, for a test of costs.
 #include "llm/samplers/sampler_row.h"
 
@@ -735,7 +740,7 @@ ADDITIONS = {
     "sampler": (
         add_sampler, 2, 3,
         "`llm/samplers/NAME.cc` with its row, place and parameters, from which flags and request fields are made, a test; and its "
-        "member in `SamplingOptions`, which a C++ program sets; C and Python have the member in their structs"),
+        "member of `SamplingOptions`, the row of `redline/generate_options.inc` that C and Python have too"),
     "drafter": (add_drafter, 2, 2, "`llm/drafters/NAME.cc` with its row, which the build finds, a test"),
     "step-cache rule": (
         add_step_cache_rule, 2, 2, "`diffusion/step_cache/rules/NAME_rule.cc` with its row, which the build finds, a test"),

@@ -1,5 +1,5 @@
 /* Redline's C interface (C99): libredline.so, which exports the functions below and nothing else. (over 600 lines: one
- * file is the whole interface.)
+ * file is the whole interface, but for the tables of options, redline/..._options.inc.)
  *
  *   redline_error* error = NULL;
  *   redline_model* model = NULL;
@@ -41,6 +41,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "redline/option_types.h"
 
 #define REDLINE_VERSION_MAJOR 0
 #define REDLINE_VERSION_MINOR 1
@@ -132,41 +134,13 @@ typedef struct redline_adapter_weight {
 /* ---- Language models ---- */
 
 typedef struct redline_model redline_model;
+/* Options of redline_model_open(). The fields after struct_size are the rows of redline/text_engine_options.inc, one
+ * by one with type, default and meaning. NULL for a text or a path is the default. */
 typedef struct redline_model_options {
   size_t struct_size;
-  redline_runtime* runtime; /* NULL: the model makes its own, with `threads` and `trace_file` */
-  int32_t threads;          /* 0: REDLINE_THREADS, else all cores available to the process */
-  const char* device;       /* NULL, "auto", "cpu", "emu" (the kernels of GPUs, emulated), "cuda" or "cuda:N" */
-  /* NULL or "auto": the weights as they are stored; "f32": float32 throughout; "bf16", "q8", "q8_0", "w8a8": the matrices
-   * are converted (redline_model_describe: "conversion") */
-  const char* dtype;
-  int64_t context; /* maximum tokens of one sequence; 0: the model's own limit, or fewer if the cache is smaller */
-  int64_t max_batch_tokens;   /* maximum tokens of one step, over all its sequences */
-  int64_t max_sequences;      /* maximum number of sequences in one step */
-  int64_t max_prefill_tokens; /* maximum prompt tokens of a step that also decodes; 0: up to max_batch_tokens */
-  double max_slowdown;        /* maximum time of a step with prompts relative to a decode-only step; 0: unlimited */
-  int64_t cache_tokens;       /* maximum tokens in all caches; 0: max_sequences contexts, at most half the memory */
-  int64_t cache_memory;       /* maximum bytes of all caches; 0: from cache_tokens */
-  int32_t prefix_cache;       /* 1: requests start from the state of earlier ones with the same beginning */
-  const char* cache_folder;   /* folder that keeps the prefix cache between processes; NULL: none */
-  int64_t cache_folder_bytes; /* maximum size of that folder */
-  int32_t batch_invariant;    /* 1: logits do not depend on the rest of a batch; slower prompts */
-  int32_t use_interpreter;    /* 1: reference mode, float64, slow */
-  const char* trace_file;     /* file for a timeline (Perfetto JSON), written when the model closes; NULL: none */
-  const char* chat_template;  /* a file or a built-in name ("chatml"); NULL: the model's own */
-  const redline_adapter* adapters; /* loaded by open(); the default adapters of redline_generate_options_init */
-  size_t num_adapters;
-  int64_t max_adapter_rank; /* maximum sum of the ranks of one request's adapters; at least what `adapters` need */
-  /* Called by any thread with a sentence about an ignored problem: a damaged cache file, a full disk. Must not use the
-   * model. */
-  void (*on_notice)(const char* message, void* user_data);
-  void* user_data;
-  int64_t gpu_layers;        /* the device runs this many first layers, the CPU the others; -1: chosen by speed */
-  int32_t prompt_embeddings; /* 1: prompts may have rows of embeddings (redline_prompt_spans); one more op per step */
-  /* NULL or "none", or "prompt-lookup": tokens that followed an earlier occurrence of the text's last tokens are drafted
-   * and verified together. Drafts do not change the text. A model with recurrent states drafts nothing (on_notice). */
-  const char* speculate;
-  int64_t num_speculative_tokens; /* maximum drafted tokens of a request in one step, 0 to 64 */
+#define REDLINE_OPTION(type, name, ...) REDLINE_C_##type name;
+#define REDLINE_OPTION_C(...) __VA_ARGS__;
+#include "redline/text_engine_options.inc"
 } redline_model_options;
 REDLINE_C_API void redline_model_options_init(redline_model_options* options, size_t struct_size);
 
@@ -241,71 +215,14 @@ REDLINE_C_API redline_code redline_text_adapter_rank(const char* path, int64_t* 
 /* ---- Generating text ---- */
 
 /* Options of one prompt. Names and meanings are those of vLLM and OpenAI's API where these have the option; samplers
- * work as in llama.cpp. */
+ * work as in llama.cpp. The fields after struct_size are the rows of redline/generate_options.inc, one by one with
+ * type, default and meaning. */
 typedef struct redline_generate_options {
   size_t struct_size;
-  int64_t max_tokens;
-  float temperature;        /* 0: greedy */
-  float top_p;              /* 1: off */
-  int64_t top_k;            /* 0 or less: off */
-  float min_p;              /* 0: off */
-  float repetition_penalty; /* 1: off */
-  float presence_penalty, frequency_penalty;
-  int32_t has_seed; /* 0: each prompt gets a random seed, which redline_completion reports */
-  uint64_t seed;
-  const char* const* stop; /* strings that end the text and are not part of it */
-  size_t num_stop;
-  int32_t ignore_eos;               /* 1: the model's end-of-text tokens do not end the text */
-  int32_t skip_special_tokens;      /* 1: control tokens do not appear in the text */
-  int32_t add_bos;                  /* 1: a prompt given as text begins with the model's BOS token, if it uses one */
-  int32_t parse_special;            /* 1: special-token names in a prompt given as text become those tokens */
-  int32_t logprobs;                 /* -1: none; k: log probabilities of each token and of the k most likely ones */
-  const int32_t* logit_bias_tokens; /* tokens whose logits get logit_bias_values added; -INFINITY excludes a token */
-  const float* logit_bias_values;
-  size_t num_logit_bias;
-  const char* const* bad_words; /* strings that do not appear in the text */
-  size_t num_bad_words;
-  /* Constraint that the text must match; set at most one. With skip_special_tokens = 0 and parse_special = 1, a prompt
-   * given as text is treated as a chat prompt: the model may think first, and the constraint and the stop strings apply
-   * to the text after the thinking. */
-  const char* json_schema; /* "{}": any JSON value */
-  const char* regex;
-  const char* grammar; /* GBNF */
-  const char* const* choices;
-  size_t num_choices;
-  const char* tool_calls; /* a list of tools (JSON), one of which the text must call; needs a prompt given as text */
-  int32_t parallel_tool_calls;
-  /* LoRA adapters of the request. */
-  const redline_adapter_weight* adapters;
-  size_t num_adapters;
-  /* Scheduling of the request. */
-  int32_t priority;  /* lower runs first */
-  double timeout_ms; /* after this time the request ends with the text so far; 0: no limit */
-  /* requests of one client share one fair share of the engine; NULL: the request is its own client */
-  const char* client;
-  const char* cache_salt; /* requests share cached prefixes only if their salts are equal; NULL: "" */
-  /* Samplers that few requests use. */
-  int64_t penalty_last_n; /* -1: all tokens */
-  float typical_p;        /* 1: off */
-  float top_n_sigma;      /* 0: off */
-  float xtc_probability, xtc_threshold;
-  float dry_multiplier, dry_base; /* multiplier 0: off */
-  int64_t dry_allowed_length, dry_penalty_last_n;
-  const char* const* dry_sequence_breakers; /* NULL: the default ones */
-  size_t num_dry_sequence_breakers;
-  int32_t mirostat; /* 0: off; 1, 2 */
-  float mirostat_tau, mirostat_eta;
-  float dynatemp_range, dynatemp_exponent;
-  const char* const* samplers; /* samplers in the order of use; NULL: all, in the default order */
-  size_t num_samplers;
-  int64_t min_tokens; /* until then, tokens that end the text are excluded, unless a constraint allows no other */
-  const int32_t* stop_token_ids; /* further tokens that end the text and are not part of it */
-  size_t num_stop_token_ids;
-  /* How JSON is written under json_schema, and in the arguments of tool_calls. */
-  int32_t json_compact;               /* 1: no white space; 0: white space is optional, for example {"a": 1} */
-  int32_t json_additional_properties; /* 1: if additionalProperties is absent, any members are allowed (JSON Schema) */
-  int32_t json_relaxed;               /* 1: keywords that cannot be enforced are ignored; 0: they are errors */
-  int32_t stop_in_reasoning;          /* of a chat prompt: 1: the stop strings also end the thinking */
+#define REDLINE_OPTION(type, name, ...) REDLINE_C_##type name;
+#define REDLINE_REQUEST_OPTION(type, name, ...) REDLINE_C_##type name;
+#define REDLINE_OPTION_C(...) __VA_ARGS__;
+#include "redline/generate_options.inc"
 } redline_generate_options;
 /* Fills in the defaults. `model` may be NULL. With a model, they include its own sampling (generation_config.json,
  * GGUF) and the adapters that it was opened with, which are borrowed from it. */
@@ -536,17 +453,14 @@ typedef struct redline_float_array {
 } redline_float_array;
 
 typedef struct redline_embedding_model redline_embedding_model;
+/* Options of redline_embedding_model_open(). The fields after struct_size are the rows of
+ * redline/embedding_options.inc, one by one with type, default and meaning. NULL for a text or a path is the default.
+ */
 typedef struct redline_embedding_options {
   size_t struct_size;
-  redline_runtime* runtime; /* NULL: the model makes its own */
-  int32_t threads;
-  const char* device;       /* as redline_model_options */
-  const char* dtype;        /* NULL or "auto", "f32", "bf16", "q8", "q8_0", "w8a8" */
-  const char* pooling;      /* "mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; NULL: the model's own */
-  int64_t max_length;       /* maximum tokens of one text; 0: the model's own limit */
-  int64_t max_batch_tokens; /* maximum tokens of one step, over all its texts; 0: the larger of 2048 and max_length */
-  int32_t use_interpreter;
-  const char* trace_file;
+#define REDLINE_OPTION(type, name, ...) REDLINE_C_##type name;
+#define REDLINE_OPTION_C(...) __VA_ARGS__;
+#include "redline/embedding_options.inc"
 } redline_embedding_options;
 REDLINE_C_API void redline_embedding_options_init(redline_embedding_options* options, size_t struct_size);
 /* Opens a Hugging Face folder, with sentence-transformers' files if it has them, or a GGUF file. */
@@ -596,25 +510,13 @@ REDLINE_C_API redline_code redline_rank(redline_embedding_model* model, const ch
 /* ---- Images ---- */
 
 typedef struct redline_image_pipeline redline_image_pipeline;
+/* Options of redline_image_pipeline_open(). The fields after struct_size are the rows of redline/image_options.inc,
+ * one by one with type, default and meaning. NULL for a text or a path is the default. */
 typedef struct redline_image_pipeline_options {
   size_t struct_size;
-  redline_runtime* runtime; /* NULL: the pipeline makes its own */
-  int32_t threads;
-  const char* device;           /* as redline_model_options */
-  const char* dtype;            /* NULL or "auto", "f32", "bf16", "q8", "q8_0", "w8a8" */
-  int64_t max_side;             /* largest width and height, in pixels */
-  int64_t max_batch;            /* maximum images of one request times guidance branches */
-  int64_t front_blocks;         /* blocks that run before the step cache decides */
-  int64_t tail_blocks;          /* blocks that run after those that a step cache skips */
-  int64_t vae_tile;             /* side of the VAE's decoding tiles, in pixels; 0: chosen by memory; -1: no tiles */
-  int32_t use_interpreter;      /* 1: reference mode, float64, slow */
-  const char* transformer_file; /* a single-file transformer that replaces the folder's; NULL: none */
-  const char* step_cache_file;  /* masks for step budgets; NULL: the model's own */
-  const char* vae_folder;       /* an autoencoder that replaces the pipeline's; NULL: none */
-  const char* trace_file;
-  const redline_adapter* adapters; /* LoRA files that open() loads and activates */
-  size_t num_adapters;
-  int64_t max_adapter_rank; /* maximum sum of the ranks of the active adapters; at least what `adapters` need */
+#define REDLINE_OPTION(type, name, ...) REDLINE_C_##type name;
+#define REDLINE_OPTION_C(...) __VA_ARGS__;
+#include "redline/image_options.inc"
 } redline_image_pipeline_options;
 REDLINE_C_API void redline_image_pipeline_options_init(redline_image_pipeline_options* options, size_t struct_size);
 /* Opens a pipeline. `path`: a diffusers folder. */
@@ -661,44 +563,12 @@ REDLINE_C_API redline_code redline_image_preview(const redline_image_progress* p
                                                  int64_t max_side, uint8_t** rgb, int64_t* width, int64_t* height,
                                                  redline_error** error);
 
+/* The fields after struct_size are the rows of redline/image_request.inc, one by one with type, default and meaning. */
 typedef struct redline_image_request {
   size_t struct_size;
-  const char* const* prompts; /* one per image, or one for all */
-  size_t num_prompts;
-  const char* negative_prompt; /* NULL: none */
-  /* pixels; 0: the size of init_image if there is one and the model takes that size, else the default */
-  int64_t width, height;
-  int64_t num_inference_steps; /* 0: the model's default */
-  double guidance_scale;       /* -1: the model's default */
-  double true_cfg_scale;       /* classifier-free guidance of a distilled model; -1: the default */
-  /* range of the steps that use classifier-free guidance, as fractions of all steps */
-  double guidance_begin, guidance_end;
-  int32_t split_guidance;      /* 1: guidance branches run one after the other, which halves the memory */
-  int64_t max_sequence_length; /* text tokens (T5); 0: the model's default */
-  int64_t num_images;          /* images per prompt, with one prompt */
-  int32_t has_seed;            /* 0: a random seed, which the result reports */
-  uint64_t seed;               /* draws the same noise as torch.Generator("cpu").manual_seed */
-  int32_t seed_each;           /* 1: image i has the seed seed + i; 0: one generator for the batch */
-  const char* scheduler;       /* class or short name of the scheduler; NULL: the model's own */
-  const char* cache;    /* rule of the step cache: "none", "auto", "fbcache:threshold=0.1", ...; NULL: the default */
-  double quality;       /* 0 .. 1, sets the rule's threshold; -1: unset */
-  int64_t steps_budget; /* number of steps to compute, the others are forecast; 0: unset */
-  const redline_float_array* init_noise;    /* standard normal, the shape of the latents; NULL: drawn from the seed */
-  const redline_float_array* prompt_embeds; /* [batch, tokens, width], replaces the text encoders; NULL: none */
-  const redline_float_array* pooled_embeds; /* [batch, width] */
-  const redline_image* init_image;          /* image to image, of any size; NULL: none */
-  const redline_image* mask; /* inpainting: pixels with a luminance of at least 128 are regenerated; NULL: none */
-  double strength;           /* image to image: fraction of the steps that run */
-  int32_t keep_unmasked;     /* 1: where the mask is black, pixels are those of init_image */
-  int32_t keep_latents;      /* 1: the result has the final latents */
-  redline_canceller* canceller;
-  redline_on_image_step on_step;
-  redline_on_step on_wait; /* called repeatedly while this call waits for another call of the pipeline; not 0 cancels */
-  void* user_data;         /* passed to on_step and on_wait */
-  const redline_float_array* negative_prompt_embeds; /* like prompt_embeds, for classifier-free guidance */
-  const redline_float_array* negative_pooled_embeds;
-  int32_t skip_decode; /* 1: makes no images; use keep_latents, and redline_image_decode later */
-  const char* resize;  /* resizes init_image and mask to width and height: "stretch", "crop", "fit"; NULL: stretch */
+#define REDLINE_OPTION(type, name, ...) REDLINE_C_##type name;
+#define REDLINE_OPTION_C(...) __VA_ARGS__;
+#include "redline/image_request.inc"
 } redline_image_request;
 /* Fills in the model's default settings; strings in the request are borrowed from the pipeline. `pipeline` may be
  * NULL. */
@@ -754,19 +624,13 @@ typedef struct redline_tensor {
   size_t num_axes;
   const void* data;
 } redline_tensor;
+/* The fields after struct_size are the rows of redline/network_options.inc, one by one with type, default and
+ * meaning. */
 typedef struct redline_network_options {
   size_t struct_size;
-  redline_runtime* runtime; /* NULL: the network makes its own */
-  int32_t threads;
-  const char* device;       /* as redline_model_options */
-  const char* dtype;        /* as redline_image_pipeline_options */
-  int64_t max_batch;        /* maximum batch size of one run of a denoiser */
-  int64_t max_latent_side;  /* largest height and width, in pixels of the latents */
-  int64_t max_text_tokens;  /* maximum text tokens of one row of the batch */
-  int64_t front_blocks;     /* blocks of a denoiser that run before the step cache decides */
-  int64_t tail_blocks;      /* blocks of a denoiser that run after those that a step cache skips */
-  int64_t max_adapter_rank; /* maximum sum of the ranks of the active LoRA adapters; 0: none */
-  int64_t vae_tile;         /* side of an autoencoder's decoding tiles, in pixels; 0: chosen by memory; -1: no tiles */
+#define REDLINE_OPTION(type, name, ...) REDLINE_C_##type name;
+#define REDLINE_OPTION_C(...) __VA_ARGS__;
+#include "redline/network_options.inc"
 } redline_network_options;
 REDLINE_C_API void redline_network_options_init(redline_network_options* options, size_t struct_size);
 /* Opens a network. `class_name`: a class of diffusers or transformers ("UNet2DConditionModel"); `config_json`: its

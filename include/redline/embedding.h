@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "redline/option_types.h"
 #include "redline/precision.h"
 #include "redline/runtime.h"
 #include "redline/text.h"
@@ -42,18 +43,11 @@ std::string_view pooling_name(Pooling pooling);
 /// invalid_argument: an unknown name; the message lists the known ones.
 Result<Pooling> pooling_from_name(std::string_view name);
 
+/// Options of EmbeddingEngine::open(). The members that C, Python and the command line have too are the rows of
+/// redline/embedding_options.inc, one by one with type, default and meaning.
 struct EmbeddingOptions {
-  int threads = 0;                     ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  Precision dtype = Precision::kAuto;  ///< 8-bit types apply to the matrices of the layers only
-  /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
-  /// names, else a GPU that can run the model, else the CPU
-  std::string device = "auto";
-  std::optional<Pooling> pooling;  ///< replaces the model's own pooling; unset: the model's own
-  int64_t max_length = 0;          ///< maximum tokens of one text; 0: the model's own limit
-  /// maximum tokens of one step, over all its texts; 0: the larger of 2048 and max_length
-  int64_t max_batch_tokens = 0;
-  bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
-  std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+#define REDLINE_OPTION(type, name, value, ...) REDLINE_CPP_##type name = value;
+#include "redline/embedding_options.inc"
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 

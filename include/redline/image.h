@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "redline/media.h"
+#include "redline/option_types.h"
 #include "redline/precision.h"
 #include "redline/rgb_image.h"
 #include "redline/runtime.h"
@@ -26,27 +27,11 @@
 
 namespace redline {
 
-/// Options of ImageEngine::open().
+/// Options of ImageEngine::open(). The members that C, Python and the command line have too are the rows of
+/// redline/image_options.inc, one by one with type, default and meaning.
 struct ImageOptions {
-  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  Precision dtype = Precision::kAuto;
-  /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
-  /// names, else a GPU that can run the model, else the CPU
-  std::string device = "auto";
-  int64_t max_side = 2048;       ///< largest width and height, in pixels
-  int64_t max_batch = 8;         ///< maximum images of one request times guidance branches
-  int64_t front_blocks = 1;      ///< blocks that run before the step cache decides
-  int64_t tail_blocks = 0;       ///< blocks that run after those that a step cache skips (DBCache's Bn)
-  int64_t max_adapter_rank = 0;  ///< maximum sum of the ranks of active LoRA adapters; 0: none can be loaded
-  int64_t vae_tile = 0;          ///< side of the VAE's decoding tiles, in pixels; 0: chosen by memory; -1: no tiles
-  bool use_interpreter = false;  ///< reference mode: run the graphs op by op in float64, slowly
-  std::string
-      transformer_file;  ///< a single-file transformer (FLUX.1: safetensors, GGUF) that replaces the folder's; "": none
-  /// Masks for step budgets (written by `redline calibrate`). "": the file that the model's redline.json names, else
-  /// its step_cache.json, if any.
-  std::string step_cache_file;
-  std::string vae_folder;  ///< an autoencoder (AutoencoderKL, AutoencoderTiny) that replaces the pipeline's; "": none
-  std::string trace_file;  ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+#define REDLINE_OPTION(type, name, value, ...) REDLINE_CPP_##type name = value;
+#include "redline/image_options.inc"
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 
@@ -75,47 +60,27 @@ struct ImageProgress {
 };
 
 /// Input and settings of ImageEngine::generate().
+/// The rows of redline/image_request.inc are members, one by one with type, default and meaning.
 struct ImageRequest {
   std::vector<std::string> prompts;  ///< one per image, or one for all
-  std::string negative_prompt;       ///< used with classifier-free guidance; "": an empty prompt
-  int64_t width = 0, height = 0;     ///< pixels; 0: chosen by ImageEngine::size_of()
+#define REDLINE_OPTION(type, name, value, ...) REDLINE_CPP_##type name = value;
+#include "redline/image_request.inc"
   /// Frames of each clip, for models of video; 0: the model's default. A model of images makes one.
   int64_t num_frames = 0;
-  int64_t num_inference_steps = 0;  ///< 0: the model's default
-  double guidance_scale = -1;  ///< scale of distilled (FLUX.1 dev) or classifier-free guidance; -1: the model's default
-  double true_cfg_scale = -1;  ///< scale of classifier-free guidance of a distilled model; 1: none; -1: the default
-  double guidance_begin = 0, guidance_end = 1;  ///< range of the steps with classifier-free guidance, as fractions
-  bool split_guidance = false;      ///< runs the guidance branches one after the other, which halves the memory
-  int64_t max_sequence_length = 0;  ///< maximum text tokens (T5); 0: the model's default
-  int64_t batch = 1;                ///< images per prompt, with one prompt
-  uint64_t seed = 0;                ///< draws the same noise as torch.Generator("cpu").manual_seed
-  /// Image i draws its noise from seed + i, like a list of generators in diffusers. It then equals the image of a
-  /// request with only that seed. False: one generator draws for the whole batch.
-  bool seed_each = false;
-  std::string solver;        ///< scheduler, by class or short name; "": the model's own
-  std::string cache;         ///< rule of the step cache: "none", "auto", "fbcache:threshold=0.1", ...
-  double quality = -1;       ///< 0 .. 1, sets the rule's threshold; -1: unset
-  int64_t steps_budget = 0;  ///< number of steps to compute, the others are forecast; 0: unset
+  int64_t batch = 1;   ///< images per prompt, with one prompt
+  uint64_t seed = 0;   ///< draws the same noise as torch.Generator("cpu").manual_seed
+  std::string solver;  ///< scheduler, by class or short name; "": the model's own
   // Arrays and images are shared by copies of the request. Null: none.
   std::shared_ptr<const FloatArray> init_noise;  ///< standard normal, the shape of the latents; null: drawn from seed
   /// [batch, tokens, width], replaces the text encoders (with pooled_embeds)
   std::shared_ptr<const FloatArray> prompt_embeds;
   std::shared_ptr<const FloatArray> pooled_embeds;  ///< [batch, width]
-  /// Embeddings of the negative prompt, for classifier-free guidance with prompt_embeds.
+  /// like prompt_embeds and pooled_embeds, for classifier-free guidance
   std::shared_ptr<const FloatArray> negative_prompt_embeds, negative_pooled_embeds;
   std::shared_ptr<const RgbImage> init_image;  ///< image to image: starts from this image, of any size
   /// Inpainting mask of any size: white pixels are regenerated, black ones are kept. A pixel with a luminance of at
   /// least 128 is white.
   std::shared_ptr<const RgbImage> mask;
-  /// How init_image and mask are resized to the size of the result: "stretch" (the default of diffusers; also ""),
-  /// "crop" or "fit" (the border pixels fill the rest), each with Lanczos' filter.
-  std::string resize;
-  double strength = 0.8;  ///< image to image: fraction of the steps that run
-  /// With `mask`: result pixels where the mask is black are exactly those of `init_image`, and gray ones are blended.
-  /// False: they come from the VAE, with small differences.
-  bool keep_unmasked = false;
-  bool keep_latents = false;  ///< the result has the final latents
-  bool skip_decode = false;   ///< makes no images; use keep_latents, and ImageEngine::decode() later
 };
 
 /// Outputs of the text encoders, for ImageRequest::prompt_embeds and pooled_embeds.

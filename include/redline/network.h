@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "redline/image.h"
+#include "redline/option_types.h"
 
 namespace redline {
 
@@ -32,18 +33,12 @@ struct NamedOutput {
   std::span<float> data;
 };
 
+/// Options of ImageNetwork::open(). The members that C has too are the rows of redline/network_options.inc, one by one
+/// with type, default and meaning.
 struct NetworkOptions {
-  int threads = 0;                     ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  Precision dtype = Precision::kAuto;  ///< as ImageOptions::dtype
-  std::string device = "auto";         ///< as ImageOptions::device
-  std::shared_ptr<Runtime> runtime;    ///< shared with other engines; null: one with `threads`
-  int64_t max_batch = 8;               ///< maximum batch size of one run of a denoiser
-  int64_t max_latent_side = 256;       ///< largest height and width, in pixels of the latents
-  int64_t max_text_tokens = 1024;      ///< maximum text tokens of one row of the batch
-  int64_t front_blocks = 1;            ///< blocks of a denoiser that run before the step cache decides
-  int64_t tail_blocks = 0;             ///< blocks of a denoiser that run after those that a step cache skips
-  int64_t max_adapter_rank = 0;        ///< maximum sum of the ranks of active LoRA adapters; 0: none
-  int64_t vae_tile = 0;                ///< as ImageOptions::vae_tile
+#define REDLINE_OPTION(type, name, value, ...) REDLINE_CPP_##type name = value;
+#include "redline/network_options.inc"
+  std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads`
 };
 
 /// Position of a denoiser's run in the caller's loop. All members are optional, but a step cache needs `step` and

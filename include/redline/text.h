@@ -23,6 +23,7 @@
 
 #include "redline/chat.h"
 #include "redline/json_format.h"
+#include "redline/option_types.h"
 #include "redline/precision.h"
 #include "redline/prompt.h"
 #include "redline/runtime.h"
@@ -35,57 +36,16 @@ namespace redline {
 /// opened (WeightConversion) and compute as kAuto does.
 using ComputeType = Precision;
 
-/// Options of TextEngine::open().
+/// Options of TextEngine::open(). The members that C, Python and the command line have too are the rows of
+/// redline/text_engine_options.inc, one by one with type, default and meaning. Those below them are of C++ alone.
 struct TextEngineOptions {
-  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  /// A type that converts the weights is `unsupported` if it would convert no matrix of a layer, as w8a8 with Q4_K.
-  Precision dtype = Precision::kAuto;
-  /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": the device that
-  /// REDLINE_DEVICE names, else a GPU that can run the model, else the CPU. An op without a kernel on the device is
-  /// `unsupported`; the message names it.
-  std::string device = "auto";
-  int64_t gpu_layers = -1;  ///< the device runs this many first layers, the CPU the others; -1: chosen by speed
-  int64_t context = 0;      ///< maximum tokens of one sequence; 0: the model's own limit, or fewer if memory is short
-  int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
-  int64_t max_sequences = 64;      ///< maximum number of sequences in one step
-  int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: up to max_batch_tokens
-  /// Maximum time of a step with prompts, relative to a decode-only step; 0: unlimited. Prefill chunks are made small
-  /// enough to keep it, by an estimate from earlier steps.
-  double max_slowdown = 0;
-  int64_t cache_tokens = 0;  ///< maximum tokens in all caches; 0: max_sequences contexts, within half of the memory
-  int64_t cache_memory = 0;  ///< maximum bytes of the pages of all caches; 0: from cache_tokens
-  /// Requests reuse the cached state of earlier requests with the same prefix. Unused states may occupy up to
-  /// cache_tokens or cache_memory, or without these limits a quarter of the available memory.
-  bool prefix_cache = true;
-  /// Whole pages of the prefix cache are also kept in this folder and reloaded after eviction, also by a later engine
-  /// with the same model, adapters and kernels. Texts can be recovered from the files: restrict access to them. "":
-  /// none.
-  std::string cache_folder;
-  /// maximum bytes in that folder; the least recently used pages are removed
-  int64_t cache_folder_bytes = int64_t{16} << 30;
+#define REDLINE_OPTION(type, name, value, ...) REDLINE_CPP_##type name = value;
+#include "redline/text_engine_options.inc"
   /// Called by any thread with a sentence about a problem that does not stop the engine, such as a damaged file or a
   /// full disk. Must not call the engine.
   std::function<void(const std::string&)> on_notice;
-  /// Makes the logits of a sequence bit-identical alone and in any batch, and for any division of its prompt into
-  /// steps. With dtype f32 this always holds, as it does for weights that are not block formats on CPUs without a tile
-  /// unit (AMX). In the other cases the option makes prompts slower (docs/numerics.md).
-  bool batch_invariant = false;
-  /// Prompts may have rows of embeddings (redline/prompt.h). Costs one more op per step. Without it, a prompt with rows
-  /// is `unsupported`.
-  bool prompt_embeddings = false;
-  /// How tokens of a request are drafted: "none", or a name of drafters(). A step then computes the logits after
-  /// several drafted tokens, and keeps the tokens that are drawn from these logits anyway: the text of a request is the
-  /// same with and without drafts. A model with recurrent states drafts nothing; `on_notice` gets a sentence about it.
-  /// invalid_argument: an unknown name.
-  std::string speculate = "none";
-  /// maximum number of drafted tokens of a request in one step; allowed: 0 to kMaxSpeculativeTokens
-  int64_t num_speculative_tokens = 8;
-  static constexpr int64_t kMaxSpeculativeTokens = 64;
-  bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
-  std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
-  std::string chat_template;         ///< file or built-in name ("chatml") of the template; "": the model's own
-  int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
+  static constexpr int64_t kMaxSpeculativeTokens = 64;  ///< largest num_speculative_tokens
 };
 
 /// Description of a model, available without running it.
@@ -135,37 +95,14 @@ struct EncodeLimits {
 /// How the next token is chosen. First `logit_bias` is added to the logits, and tokens that would complete one of
 /// `bad_words` are excluded. Then the samplers in `samplers` run in order: each filters the candidates left by the
 /// previous one. The result is sampled from the remaining distribution. Definitions are those of llama.cpp, unless a
-/// member says otherwise.
+/// row says otherwise. The numbers are the rows of redline/generate_options.inc, one by one with type, default and
+/// meaning.
 struct SamplingOptions {
-  float temperature = 0.8f;  ///< 0: greedy, the most likely token after bias, penalties and dry
-  int64_t top_k = 0;         ///< only the k most likely tokens; 0: off
-  float top_p = 1.0f;        ///< only the smallest set of most likely tokens with this total probability; 1: off
-  float min_p = 0.0f;        ///< only tokens at least this likely, relative to the most likely one; 0: off
-  /// penalty on tokens of prompt and output (Keskar et al. 2019, arXiv:1909.05858); 1: off
-  float repetition_penalty = 1.0f;
-  uint64_t seed = 0;            ///< the same seed gives the same text for any number of threads
-  float presence_penalty = 0;   ///< subtracted from the logit of each token of the output (OpenAI)
-  float frequency_penalty = 0;  ///< subtracted once for each occurrence of the token in the output
-  int64_t penalty_last_n = -1;  ///< the three penalties use the last n tokens of the text; -1: all, 0: none
-  float typical_p = 1.0f;       ///< only locally typical tokens (Meister et al. 2022, arXiv:2202.00666); 1: off
-  float top_n_sigma = 0;        ///< only logits within n standard deviations of the largest (arXiv:2411.07641); 0: off
-  float xtc_probability = 0;    ///< probability that XTC removes all but the least likely of the tokens that have at
-  float xtc_threshold = 0.1f;   ///< least this probability; above 0.5 at most one token has it, so XTC is off
-  /// DRY: a token that would continue a repetition of n >= dry_allowed_length tokens loses
-  /// dry_multiplier * dry_base^(n - dry_allowed_length) of its logit. 0: off.
-  float dry_multiplier = 0;
-  float dry_base = 1.75f;
-  int64_t dry_allowed_length = 2;
-  int64_t dry_penalty_last_n = -1;  ///< repetitions are searched for in this many tokens; -1: all, 0: none
+#define REDLINE_OPTION(type, name, value, ...) REDLINE_CPP_##type name = value;
+#include "redline/generate_options.inc"
+  uint64_t seed = 0;  ///< the same seed gives the same text for any number of threads
   /// A repetition ends at a token within which one of these strings ends. Without effect if the model has no tokenizer.
   std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
-  /// 1, 2: Mirostat (Basu et al. 2020, arXiv:2007.14966) in either version, in place of all samplers but penalties, dry
-  /// and temperature; 0: off.
-  int mirostat = 0;
-  float mirostat_tau = 5.0f;  ///< surprise to hold, in bits
-  float mirostat_eta = 0.1f;  ///< learning rate
-  float dynatemp_range = 0;   ///< the temperature depends on the entropy: temperature - range (at least 0) if it is
-  float dynatemp_exponent = 1.0f;  ///< zero, temperature + range if all tokens are equally likely; 0: off
   std::vector<std::pair<int32_t, float>> logit_bias;  ///< token, addend; -inf excludes the token
   std::vector<std::string> samplers;   ///< names of default_samplers(), in order; others are off; empty: all
   std::vector<std::string> bad_words;  ///< strings that do not appear in the output
@@ -212,29 +149,26 @@ struct OutputConstraint {
   bool operator==(const OutputConstraint&) const = default;
 };
 
-/// Prompt and options of TextEngine::generate() and submit().
+/// Prompt and options of TextEngine::generate() and submit(). Further members are the request rows of
+/// redline/generate_options.inc: max_tokens, priority, timeout_ms (kTimeout), client, cache_salt, min_tokens
+/// and stop_in_reasoning.
 struct GenerateRequest {
   /// Tokens, and rows of embeddings; empty: starts from BOS, an error if the model has none. Penalties and samplers see
   /// the tokens only.
   Prompt prompt;
   SamplingOptions sampling;
-  int64_t max_tokens = 256;
+#define REDLINE_REQUEST_OPTION(type, name, value, ...) REDLINE_CPP_##type name = value;
+#include "redline/generate_options.inc"
   std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
   /// The rendered chat prompt, or its end, if chat_reader() reads the answer. The model may then think first, as its
   /// chat template allows: the constraint and the stop strings apply to the text after the thinking. "": they apply
   /// from the first token.
   std::string chat_prompt;
-  bool stop_in_reasoning = false;    ///< stop strings also end the thinking
   std::vector<int32_t> stop_tokens;  ///< further tokens that end the text
   bool ignore_stop_tokens = false;   ///< the model's own stop tokens do not end the text
-  int64_t min_tokens = 0;  ///< until then, tokens that end the text are excluded, unless a constraint allows no other
-  bool special = false;    ///< control tokens appear in the text; ChatReader needs them as markers
-  int num_logprobs = -1;   ///< k >= 0: report log probabilities of each token and of the k most likely ones; -1: none
+  bool special = false;              ///< control tokens appear in the text; ChatReader needs them as markers
+  int num_logprobs = -1;  ///< k >= 0: report log probabilities of each token and of the k most likely ones; -1: none
   AdapterWeights adapters;
-  std::string client;  ///< requests of one client share one fair share of the engine; "": the request is its own client
-  int priority = 0;    ///< lower runs first
-  double timeout_ms = 0;   ///< time after the call when the request ends as kTimeout with its text so far; 0: no limit
-  std::string cache_salt;  ///< requests share cached prefixes only if their salts are equal
   OutputConstraint constraint;  ///< generate() and submit() compile it and return its errors
   /// maximum number of drafted tokens in one step; -1: TextEngineOptions::num_speculative_tokens; 0: none
   int64_t num_speculative_tokens = -1;

@@ -3,13 +3,17 @@
 
 #include "capi/handles.h"
 #include "capi/json.h"
+#include "capi/option_fields.h"
 
 namespace redline::capi {
 namespace {
 
 redline_embedding_options default_embedding_options() {
+  const EmbeddingOptions d;
   redline_embedding_options o = {};
   o.struct_size = sizeof o;
+#define REDLINE_OPTION(type, name, ...) write_default(d.name, o.name);
+#include "redline/embedding_options.inc"
   return o;
 }
 
@@ -21,12 +25,10 @@ redline_embed_options default_embed_options() {
 }
 
 Result<EmbeddingOptions> embedding_engine_options(const redline_embedding_options& o) {
-  REDLINE_ASSIGN(EmbeddingOptions options, common_options<EmbeddingOptions>(o, precision_from_name));
-  if (o.pooling != nullptr) {
-    REDLINE_ASSIGN(options.pooling, pooling_from_name(o.pooling));
-  }
-  options.max_length = o.max_length;
-  options.max_batch_tokens = o.max_batch_tokens;
+  EmbeddingOptions options;
+#define REDLINE_OPTION(type, name, ...) REDLINE_TRY(read_option(o.name, options.name));
+#include "redline/embedding_options.inc"
+  REDLINE_ASSIGN(options.runtime, runtime_of(o.runtime));
   return options;
 }
 

@@ -2,37 +2,14 @@
 
 #include <random>
 
+#include "capi/option_fields.h"
+
 namespace redline::capi {
 namespace {
 
-/// Copies the numbers that SamplingOptions and redline_generate_options have in common from one to the other.
-template <class From, class To>
-void copy_sampling(const From& from, To& to) {
-  to.temperature = from.temperature;
-  to.top_p = from.top_p;
-  to.top_k = from.top_k;
-  to.min_p = from.min_p;
-  to.repetition_penalty = from.repetition_penalty;
-  to.presence_penalty = from.presence_penalty;
-  to.frequency_penalty = from.frequency_penalty;
-  to.penalty_last_n = from.penalty_last_n;
-  to.typical_p = from.typical_p;
-  to.top_n_sigma = from.top_n_sigma;
-  to.xtc_probability = from.xtc_probability;
-  to.xtc_threshold = from.xtc_threshold;
-  to.dry_multiplier = from.dry_multiplier;
-  to.dry_base = from.dry_base;
-  to.dry_allowed_length = from.dry_allowed_length;
-  to.dry_penalty_last_n = from.dry_penalty_last_n;
-  to.mirostat = from.mirostat;
-  to.mirostat_tau = from.mirostat_tau;
-  to.mirostat_eta = from.mirostat_eta;
-  to.dynatemp_range = from.dynatemp_range;
-  to.dynatemp_exponent = from.dynatemp_exponent;
-}
-
 Status read_sampling(const redline_generate_options& o, SamplingOptions& s) {
-  copy_sampling(o, s);
+#define REDLINE_OPTION(type, name, ...) read_request_option(o.name, s.name);
+#include "redline/generate_options.inc"
   s.top_k = std::max<int64_t>(0, s.top_k);  // vLLM's "off" is -1
   s.seed = o.has_seed != 0 ? o.seed : uint64_t{std::random_device()()} << 32 | std::random_device()();
   if (o.dry_sequence_breakers != nullptr) {
@@ -99,16 +76,11 @@ Result<GenerateRequest> request_without_prompt(const redline_generate_options& o
     REDLINE_TRY(required(o.stop_token_ids, "stop_token_ids"));
     request.stop_tokens.assign(o.stop_token_ids, o.stop_token_ids + o.num_stop_token_ids);
   }
-  request.stop_in_reasoning = o.stop_in_reasoning != 0;
-  request.min_tokens = o.min_tokens;
-  request.max_tokens = o.max_tokens;
+#define REDLINE_REQUEST_OPTION(type, name, ...) read_request_option(o.name, request.name);
+#include "redline/generate_options.inc"
   request.ignore_stop_tokens = o.ignore_eos != 0;
   request.special = o.skip_special_tokens == 0;
   request.num_logprobs = o.logprobs;
-  request.client = text_or_empty(o.client);
-  request.priority = o.priority;
-  request.timeout_ms = o.timeout_ms;
-  request.cache_salt = text_or_empty(o.cache_salt);
   return request;
 }
 
@@ -124,8 +96,10 @@ redline_generate_options default_generate_options(const TextContents* model) {
   const SamplingOptions& s = model != nullptr ? model->engine->default_sampling() : kDefaults;
   redline_generate_options o = {};
   o.struct_size = sizeof o;
-  o.max_tokens = GenerateRequest().max_tokens;
-  copy_sampling(s, o);
+  static const GenerateRequest kRequest;
+#define REDLINE_OPTION(type, name, ...) borrow_option(s.name, o.name);
+#define REDLINE_REQUEST_OPTION(type, name, ...) borrow_option(kRequest.name, o.name);
+#include "redline/generate_options.inc"
   o.skip_special_tokens = 1;
   o.add_bos = 1;
   o.logprobs = -1;

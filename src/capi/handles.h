@@ -71,32 +71,6 @@ inline Result<std::shared_ptr<Runtime>> runtime_of(redline_runtime* handle) {
   return handle->shared;
 }
 
-/// Converts the options that all kinds of models and networks have. `type_from_name`: parses the dtype, if that is not
-/// NULL.
-template <class Options, class Given, class TypeFromName>
-Result<Options> common_options(const Given& given, const TypeFromName& type_from_name) {
-  Options options;
-  if (given.device != nullptr) options.device = given.device;
-  REDLINE_ASSIGN(options.runtime, runtime_of(given.runtime));
-  options.threads = given.threads;
-  if (given.dtype != nullptr) {
-    REDLINE_ASSIGN(options.dtype, type_from_name(given.dtype));
-  }
-  if constexpr (requires { options.use_interpreter; }) options.use_interpreter = given.use_interpreter != 0;
-  if constexpr (requires { options.trace_file; }) options.trace_file = text_or_empty(given.trace_file);
-  return options;
-}
-
-/// Copies the limits that both pipelines and networks have, from or to a struct of the C interface.
-template <class From, class To>
-void copy_network_limits(const From& from, To& to) {
-  to.max_batch = from.max_batch;
-  to.front_blocks = from.front_blocks;
-  to.tail_blocks = from.tail_blocks;
-  to.max_adapter_rank = from.max_adapter_rank;
-  to.vae_tile = from.vae_tile;
-}
-
 /// Opens an engine with the adapters of `given`, and a max_adapter_rank that holds all of them together.
 template <class Engine, class Contents, class Options, class Given>
 Status open_engine(Contents& contents, const char* path, Options options, const Given& given,

@@ -6,6 +6,7 @@
 
 #include "capi/handles.h"
 #include "capi/json.h"
+#include "capi/option_fields.h"
 
 using namespace redline;
 using namespace redline::capi;
@@ -28,44 +29,26 @@ redline_image_pipeline_options default_pipeline_options() {
   const ImageOptions d;
   redline_image_pipeline_options o = {};
   o.struct_size = sizeof o;
-  o.max_side = d.max_side;
-  copy_network_limits(d, o);
+#define REDLINE_OPTION(type, name, ...) write_default(d.name, o.name);
+#include "redline/image_options.inc"
   return o;
 }
 
 Result<ImageOptions> image_engine_options(const redline_image_pipeline_options& o) {
-  REDLINE_ASSIGN(ImageOptions options, common_options<ImageOptions>(o, precision_from_name));
-  options.max_side = o.max_side;
-  copy_network_limits(o, options);
-  options.transformer_file = text_or_empty(o.transformer_file);
-  options.step_cache_file = text_or_empty(o.step_cache_file);
-  options.vae_folder = text_or_empty(o.vae_folder);
+  ImageOptions options;
+#define REDLINE_OPTION(type, name, ...) REDLINE_TRY(read_option(o.name, options.name));
+#include "redline/image_options.inc"
+  REDLINE_ASSIGN(options.runtime, runtime_of(o.runtime));
   return options;
 }
-
-const char* text_or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
 redline_image_request default_request(const ImageRequest& d) {
   redline_image_request o = {};
   o.struct_size = sizeof o;
-  o.negative_prompt = text_or_null(d.negative_prompt);
-  o.width = d.width;
-  o.height = d.height;
-  o.num_inference_steps = d.num_inference_steps;
-  o.guidance_scale = d.guidance_scale;
-  o.true_cfg_scale = d.true_cfg_scale;
-  o.guidance_begin = d.guidance_begin;
-  o.guidance_end = d.guidance_end;
-  o.split_guidance = d.split_guidance ? 1 : 0;
-  o.max_sequence_length = d.max_sequence_length;
+#define REDLINE_OPTION(type, name, ...) borrow_option(d.name, o.name);
+#include "redline/image_request.inc"
   o.num_images = d.batch;
-  o.seed_each = d.seed_each ? 1 : 0;
-  o.scheduler = text_or_null(d.solver);
-  o.cache = text_or_null(d.cache);
-  o.quality = d.quality;
-  o.steps_budget = d.steps_budget;
-  o.strength = d.strength;
-  o.resize = text_or_null(d.resize);
+  borrow_option(d.solver, o.scheduler);
   return o;
 }
 
@@ -119,28 +102,11 @@ Status read_pointers(const redline_image_request& o, ImageRequest& r) {
 Result<ImageRequest> read_request(const redline_image_request& o, const ImageRequest& defaults) {
   ImageRequest r = defaults;
   REDLINE_ASSIGN(r.prompts, strings_of(o.prompts, o.num_prompts, "prompts"));
-  r.negative_prompt = text_or_empty(o.negative_prompt);
-  r.width = o.width;
-  r.height = o.height;
-  r.num_inference_steps = o.num_inference_steps;
-  r.guidance_scale = o.guidance_scale;
-  r.true_cfg_scale = o.true_cfg_scale;
-  r.guidance_begin = o.guidance_begin;
-  r.guidance_end = o.guidance_end;
-  r.split_guidance = o.split_guidance != 0;
-  r.max_sequence_length = o.max_sequence_length;
+#define REDLINE_OPTION(type, name, ...) read_request_option(o.name, r.name);
+#include "redline/image_request.inc"
   r.batch = o.num_images;
   r.seed = o.has_seed != 0 ? o.seed : std::random_device()();
-  r.seed_each = o.seed_each != 0;
   r.solver = text_or_empty(o.scheduler);
-  r.cache = text_or_empty(o.cache);
-  r.quality = o.quality;
-  r.steps_budget = o.steps_budget;
-  r.strength = o.strength;
-  r.keep_unmasked = o.keep_unmasked != 0;
-  r.keep_latents = o.keep_latents != 0;
-  r.skip_decode = o.skip_decode != 0;
-  r.resize = text_or_empty(o.resize);
   REDLINE_TRY(read_pointers(o, r));
   return r;
 }

@@ -2,6 +2,7 @@
 #include "base/conversion_json.h"
 #include "capi/generate_options.h"
 #include "capi/json.h"
+#include "capi/option_fields.h"
 #include "redline/sampling_parameters.h"
 
 namespace redline::capi {
@@ -11,38 +12,20 @@ redline_model_options default_model_options() {
   const TextEngineOptions d;
   redline_model_options o = {};
   o.struct_size = sizeof o;
-  o.max_batch_tokens = d.max_batch_tokens;
-  o.max_sequences = d.max_sequences;
-  o.prefix_cache = d.prefix_cache ? 1 : 0;
-  o.cache_folder_bytes = d.cache_folder_bytes;
-  o.gpu_layers = d.gpu_layers;
-  o.num_speculative_tokens = d.num_speculative_tokens;
+#define REDLINE_OPTION(type, name, ...) write_default(d.name, o.name);
+#include "redline/text_engine_options.inc"
   return o;
 }
 
 Result<TextEngineOptions> model_engine_options(const redline_model_options& o) {
-  REDLINE_ASSIGN(TextEngineOptions options, common_options<TextEngineOptions>(o, precision_from_name));
-  options.context = o.context;
-  options.max_batch_tokens = o.max_batch_tokens;
-  options.max_sequences = o.max_sequences;
-  options.max_prefill_tokens = o.max_prefill_tokens;
-  options.max_slowdown = o.max_slowdown;
-  options.cache_tokens = o.cache_tokens;
-  options.cache_memory = o.cache_memory;
-  options.prefix_cache = o.prefix_cache != 0;
-  options.cache_folder = text_or_empty(o.cache_folder);
-  options.cache_folder_bytes = o.cache_folder_bytes;
+  TextEngineOptions options;
+#define REDLINE_OPTION(type, name, ...) REDLINE_TRY(read_option(o.name, options.name));
+#include "redline/text_engine_options.inc"
+  REDLINE_ASSIGN(options.runtime, runtime_of(o.runtime));
   if (o.on_notice != nullptr)
     options.on_notice = [notice = o.on_notice, user_data = o.user_data](const std::string& message) {
       notice(message.c_str(), user_data);
     };
-  options.batch_invariant = o.batch_invariant != 0;
-  options.chat_template = text_or_empty(o.chat_template);
-  options.max_adapter_rank = o.max_adapter_rank;
-  options.gpu_layers = o.gpu_layers;
-  options.prompt_embeddings = o.prompt_embeddings != 0;
-  if (o.speculate != nullptr) options.speculate = o.speculate;
-  options.num_speculative_tokens = o.num_speculative_tokens;
   return options;
 }
 

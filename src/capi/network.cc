@@ -1,6 +1,7 @@
 // The functions for single networks of image pipelines.
 #include "capi/handles.h"
 #include "capi/json.h"
+#include "capi/option_fields.h"
 
 using namespace redline;
 using namespace redline::capi;
@@ -11,17 +12,16 @@ redline_network_options default_network_options() {
   const NetworkOptions d;
   redline_network_options o = {};
   o.struct_size = sizeof o;
-  o.max_latent_side = d.max_latent_side;
-  o.max_text_tokens = d.max_text_tokens;
-  copy_network_limits(d, o);
+#define REDLINE_OPTION(type, name, ...) write_default(d.name, o.name);
+#include "redline/network_options.inc"
   return o;
 }
 
 Result<NetworkOptions> read_network_options(const redline_network_options& o) {
-  REDLINE_ASSIGN(NetworkOptions options, common_options<NetworkOptions>(o, precision_from_name));
-  options.max_latent_side = o.max_latent_side;
-  options.max_text_tokens = o.max_text_tokens;
-  copy_network_limits(o, options);
+  NetworkOptions options;
+#define REDLINE_OPTION(type, name, ...) REDLINE_TRY(read_option(o.name, options.name));
+#include "redline/network_options.inc"
+  REDLINE_ASSIGN(options.runtime, runtime_of(o.runtime));
   return options;
 }
 

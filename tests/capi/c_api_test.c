@@ -170,7 +170,26 @@ static void null_arguments(void) {
   CHECK(redline_image_result_image(NULL, 0).rgb == NULL && redline_generation_count(NULL) == 0);
 }
 
+/* Structs of options grow at their ends only: the places of fields that programs were compiled with. */
+static void layout(void) {
+#if UINTPTR_MAX > 0xffffffff
+  CHECK(offsetof(redline_model_options, cache_memory) == 88 && offsetof(redline_model_options, chat_template) == 136);
+  CHECK(offsetof(redline_model_options, user_data) == 176 && offsetof(redline_model_options, gpu_layers) == 184);
+  CHECK(offsetof(redline_model_options, prompt_embeddings) == 192 && sizeof(redline_model_options) >= 200);
+  CHECK(offsetof(redline_generate_options, seed) == 56 && offsetof(redline_generate_options, num_choices) == 176);
+  CHECK(offsetof(redline_generate_options, cache_salt) == 240 && offsetof(redline_generate_options, min_tokens) == 352);
+  CHECK(offsetof(redline_generate_options, dynatemp_exponent) == 328);
+  CHECK(offsetof(redline_generate_options, json_relaxed) == 384 && sizeof(redline_generate_options) >= 392);
+  CHECK(offsetof(redline_image_request, seed) == 120 && offsetof(redline_image_request, quality) == 152);
+  CHECK(offsetof(redline_image_request, mask) == 200 && offsetof(redline_image_request, resize) == 280);
+  CHECK(offsetof(redline_image_pipeline_options, num_adapters) == 128);
+  CHECK(offsetof(redline_image_pipeline_options, max_adapter_rank) == 136);
+  CHECK(offsetof(redline_network_options, vae_tile) == 88 && offsetof(redline_embedding_options, trace_file) == 72);
+#endif
+}
+
 static void struct_sizes(void) {
+  layout();
   struct {
     redline_model_options known;
     int64_t later;

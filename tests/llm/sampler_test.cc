@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
         SamplerCase{"min_p_1", {.temperature = 1.0f, .min_p = 1.0f}},
         SamplerCase{"penalty", {.temperature = 1.0f, .repetition_penalty = 1.5f}},
         SamplerCase{"all",
-                    {.temperature = 0.9f, .top_k = 12, .top_p = 0.9f, .min_p = 0.03f, .repetition_penalty = 1.2f}}),
+                    {.temperature = 0.9f, .top_p = 0.9f, .top_k = 12, .min_p = 0.03f, .repetition_penalty = 1.2f}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Sampler, KeepsTheSameSetAsASortWould) {
@@ -128,7 +128,7 @@ TEST(Sampler, KeepsTheSameSetAsASortWould) {
   // many cuts.
   for (const float top_p : {0.05f, 0.3f, 0.7f, 0.95f, 0.999f}) {
     for (const int64_t top_k : {0, 1, 40, 999, 1000, 5000}) {
-      SamplingOptions o{.temperature = 1.0f, .top_k = top_k, .top_p = top_p};
+      SamplingOptions o{.temperature = 1.0f, .top_p = top_p, .top_k = top_k};
       const std::vector<float> logits = random_logits(1000, 3, 1.0f);
       const std::vector<double> p = sampler_reference(logits, o, {});
       Sampler sampler = make_sampler(o, logits.size());
@@ -178,7 +178,7 @@ TEST(Sampler, PenaltyIsThatOfTheRule) {
 }
 
 TEST(Sampler, SameSeedSameTokens) {
-  const SamplingOptions o{.temperature = 1, .top_k = 20, .top_p = 0.9f, .seed = 99};
+  const SamplingOptions o{.temperature = 1, .top_p = 0.9f, .top_k = 20, .seed = 99};
   const std::vector<float> logits = random_logits(500, 1);
   Sampler a = make_sampler(o, 500), b = make_sampler(o, 500);
   for (int i = 0; i < 50; ++i) (void)a.sample(logits, 1000 + i).value();  // earlier draws leave no trace
@@ -195,9 +195,9 @@ TEST(Sampler, SameSeedSameTokens) {
 }
 
 TEST(Sampler, ExtremeTemperaturesAndLogits) {
-  Sampler cold = make_sampler({.temperature = 1e-30f, .top_k = 2, .top_p = 0.5f}, 3);
+  Sampler cold = make_sampler({.temperature = 1e-30f, .top_p = 0.5f, .top_k = 2}, 3);
   EXPECT_EQ(cold.sample(std::vector<float>{3e38f, -3e38f, 1}, 0).value(), 0);
-  Sampler forbidden = make_sampler({.temperature = 5, .top_k = 3, .top_p = 0.99f}, 4);
+  Sampler forbidden = make_sampler({.temperature = 5, .top_p = 0.99f, .top_k = 3}, 4);
   for (int i = 0; i < 200; ++i) EXPECT_EQ(forbidden.sample(std::vector<float>{-kInf, 0, -kInf, -kInf}, i).value(), 1);
 }
 

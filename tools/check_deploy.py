@@ -151,9 +151,12 @@ def manifests(changes):
 
 
 def flags_of_the_program():
+    """Flags of `redline serve`: its page in docs/cli.md, and the rows of its engine's options."""
     text = (ROOT / "docs/cli.md").read_text()
     section = re.search(r"^## redline serve$.*?(?=^## )", text, re.S | re.M)
-    return set(re.findall(r"--[a-z][a-z0-9-]*", section[0]))
+    rows = (ROOT / "include/redline/text_engine_options.inc").read_text()
+    of_rows = {f"--{flag}" for flag in re.findall(r'\.flag = "([a-z0-9-]+)"', rows)}
+    return of_rows | set(re.findall(r"--[a-z][a-z0-9-]*", section[0]))
 
 
 def check_flags(name, words):

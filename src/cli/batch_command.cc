@@ -15,10 +15,9 @@ namespace redline::cli {
 namespace {
 
 struct BatchArgs {
-  std::string input, output, chat_template;
+  std::string input, output;
   std::vector<std::string> models, lora;
-  int64_t max_sequences = 64, max_batch_tokens = 512, cache_memory = 0;
-  bool no_prefix_cache = false, retry_failed = false, json = false;
+  bool retry_failed = false, json = false;
   DraftingEngineArgs engine;
 
   void visit(OptionList& v) {
@@ -31,23 +30,14 @@ struct BatchArgs {
     v(lora, "lora", "NAME=PATH", "LoRA adapter (PEFT folder or GGUF) of the first language model; requests name it",
       {.names_file = true, .aliases = {"--lora-modules"}});
     v(retry_failed, "retry-failed", "", "answer those requests again whose answer in --out is an error");
-    v(max_sequences, "max-sequences", "N", "texts that are generated at once",
-      {.min = 1, .max = 4096, .aliases = {"--max-num-seqs", "-np", "--parallel"}});
-    v(max_batch_tokens, "max-batch-tokens", "N", "tokens of one step, prompts and new ones together",
-      {.min = 1, .max = 65536, .aliases = {"--max-num-batched-tokens"}});
-    v(cache_memory, "cache-memory", "MIB", "memory for cached keys and values",
-      {.min = 0, .max = 1e9, .shown_default = "enough for --max-sequences contexts"});
-    v(chat_template, "chat-template", "FILE|NAME", "chat template, or the name of a built-in one such as chatml",
-      {.names_file = true, .shown_default = "the model's own"});
-    v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
-      {.aliases = {"--no-enable-prefix-caching"}});
+    engine.visit_servers(v, false, {{"cache_memory", "enough for --max-sequences contexts"}});
     v(json, "json", "", "print a summary as JSON");
     engine.visit(v);
   }
 };
 
 /// Requests beyond those of a step that are prepared already, so that none of its places is ever empty.
-int64_t requests_at_once(const BatchArgs& args) { return 2 * args.max_sequences; }
+int64_t requests_at_once(const BatchArgs& args) { return 2 * args.engine.values.max_sequences; }
 
 class Batch {
  public:
@@ -112,7 +102,8 @@ class Batch {
     for (const server::BatchLine& line : input.lines())
       if (line.is_request() && !output.has(line)) names.emplace(line.model, line.number);
     if (names.empty()) return {};  // nothing but lines that are not requests
-    REDLINE_ASSIGN(runtime_, Runtime::open({.threads = args_.engine.threads, .trace_file = args_.engine.trace}));
+    REDLINE_ASSIGN(runtime_, Runtime::open({.threads = args_.engine.values.threads,
+                                            .trace_file = args_.engine.values.trace_file}));
     for (const auto& [name, path] : models) {
       Status status = open_model(name, path);
       const auto named = names.find(name);
@@ -157,7 +148,7 @@ class Batch {
   Status open_embedding(const std::string& name, const std::string& path) {
     EmbeddingOptions options;
     options.runtime = runtime_;
-    REDLINE_ASSIGN(options.dtype, precision_from_name(args_.engine.dtype));
+    options.dtype = args_.engine.values.dtype;
     auto model = std::make_shared<server::EmbeddingModel>(
         name, [=] { return EmbeddingEngine::open(path, options); }, requests_at_once(args_));
     app_.embeddings().add(model, 0);
@@ -170,11 +161,7 @@ class Batch {
     options.runtime = runtime_;
     options.threads = 0;
     options.trace_file.clear();
-    options.max_sequences = args_.max_sequences;
-    options.max_batch_tokens = std::max(args_.max_batch_tokens, args_.max_sequences);
-    options.cache_memory = args_.cache_memory << 20;
-    options.prefix_cache = !args_.no_prefix_cache;
-    options.chat_template = args_.chat_template;
+    options.max_batch_tokens = std::max(options.max_batch_tokens, options.max_sequences);
     const bool has_adapters = app_.models().all().empty();
     if (has_adapters)
       for (const std::string& text : args_.lora) {

@@ -147,7 +147,7 @@ Status bench_text(const BenchArgs& args, Terminal& terminal) {
   lab::TextBenchRequest request;
   REDLINE_ASSIGN(request.engine, args.engine.options());
   REDLINE_ASSIGN(request.path, bench_model(args, terminal));
-  request.dtype = args.engine.dtype;
+  request.dtype = precision_name(args.engine.values.dtype);
   request.rows = args.rows();
   request.repeat = args.repeat;
   request.seconds = double{args.time};
@@ -177,14 +177,14 @@ Status bench_image(const BenchArgs& args, const std::string& path, Terminal& ter
   }
   ImageBenchTable table(terminal);
   lab::ImageBenchRequest request = {.folder = path,
-                                    .dtype = args.engine.dtype,
-                                    .device = args.engine.device,
-                                    .threads = args.engine.threads,
+                                    .dtype = std::string(precision_name(args.engine.values.dtype)),
+                                    .device = args.engine.values.device,
+                                    .threads = args.engine.values.threads,
                                     .side = args.side,
                                     .repeat = args.repeat,
                                     .lora = std::move(adapters),
                                     .check = !args.no_check,
-                                    .trace = args.engine.trace,
+                                    .trace = args.engine.values.trace_file,
                                     .on_progress = {},
                                     .on_row = {}};
   if (!args.json)
@@ -199,12 +199,12 @@ Status bench_network(const BenchArgs& args, Terminal& terminal) {
   REDLINE_TRY(expect_flags(args, kNetworkFlags, "a network with random weights"));
   lab::NetworkBenchRequest request = {.network = args.random,
                                       .side = args.side.value_or(0),
-                                      .device = args.engine.device,
-                                      .threads = args.engine.threads,
+                                      .device = args.engine.values.device,
+                                      .threads = args.engine.values.threads,
                                       .repeat = args.repeat,
                                       .seconds = double{args.time},
                                       .check = !args.no_check,
-                                      .trace = args.engine.trace,
+                                      .trace = args.engine.values.trace_file,
                                       .on_progress = {}};
   REDLINE_ASSIGN(const lab::NetworkBenchReport report, run_with_progress(request, lab::run_network_bench));
   if (args.json) return print_json(lab::network_bench_json(report), terminal);
@@ -219,7 +219,7 @@ Status bench_kernel(const BenchArgs& args, Terminal& terminal) {
     return {};
   }
   if (!args.kernel.record.empty()) REDLINE_TRY(create_folder(args.kernel.record + "/traces"));
-  REDLINE_ASSIGN(lab::KernelBenchRequest request, args.kernel.request(args.engine.threads));
+  REDLINE_ASSIGN(lab::KernelBenchRequest request, args.kernel.request(args.engine.values.threads));
   KernelBenchTable table(terminal);
   if (!args.json) request.on_row = [&](const lab::KernelBenchRow& row) { table.add(row); };
   REDLINE_ASSIGN(const lab::KernelBenchReport report, run_with_progress(request, lab::run_kernel_bench));

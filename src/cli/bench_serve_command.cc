@@ -125,7 +125,7 @@ Result<OwnServer> serve_model(const BenchServeArgs& args, const std::string& mod
                               Terminal& terminal) {
   REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
   options.max_sequences = std::clamp<int64_t>(max_streams, 1, 256);
-  options.max_slowdown = double{kServedSlowdown};
+  options.max_slowdown = kServedSlowdown;
   for (const std::string& text : args.adapters)
     if (const std::string path = name_and_rest(text).second; !path.empty()) {
       REDLINE_ASSIGN(const int64_t rank, text_adapter_rank(path));

@@ -15,8 +15,7 @@
 #include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
-#include "cli/pooling_option.h"
-#include "cli/precision_option.h"
+#include "cli/option_rows.h"
 #include "formats/npy.h"
 #include "redline/embedding.h"
 
@@ -24,12 +23,12 @@ namespace redline::cli {
 namespace {
 
 struct EmbedArgs {
-  std::string model, dtype = "auto", device = "auto", trace;
+  std::string model;
+  EmbeddingOptions engine;
   std::vector<std::string> texts;
-  std::optional<std::string> out, pooling, prompt, query;
-  int64_t dimensions = 0, max_length = 0, max_batch_tokens = 0;
-  int threads = 0;
-  bool no_normalize = false, truncate = false, interpreter = false, json = false;
+  std::optional<std::string> out, prompt, query;
+  int64_t dimensions = 0;
+  bool no_normalize = false, truncate = false, json = false;
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "Hugging Face or sentence-transformers folder, or GGUF file",
@@ -41,22 +40,11 @@ struct EmbedArgs {
       {.not_with = {"out", "dimensions", "no-normalize", "prompt"}});
     v(prompt, "prompt", "NAME", "put this prompt of the model before each text",
       {.shown_default = "the model's own", .aliases = {"--prompt-name"}});
-    v(pooling, "pooling", "KIND", "make the vector of a text from its tokens in this way",
-      {.choices = pooling_names(), .shown_default = "the model's own"});
     v(no_normalize, "no-normalize", "", "leave the length that the model gives");
     v(dimensions, "dimensions", "N", "keep the first N elements and normalize again",
       {.min = 1, .max = 1 << 20, .shown_default = "all"});
     v(truncate, "truncate", "", "cut texts that are too long, which are an error otherwise");
-    v(max_length, "max-length", "N", "tokens of one text",
-      {.min = 1, .max = 1 << 24, .shown_default = "the model's own", .aliases = {"--max-seq-length"}});
-    v(max_batch_tokens, "max-batch-tokens", "N", "tokens of one step, over all its texts",
-      {.min = 1, .max = 1 << 20, .shown_default = "2048"});
-    add_precision(v, dtype);
-    v(threads, "threads", "N", "worker threads",
-      {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
-    add_device(v, device);
-    v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
-    v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
+    add_option_rows(v, engine, is_for_every_command);
     v(json, "json", "", "print JSON");
   }
 };
@@ -92,21 +80,10 @@ Result<std::vector<std::string>> read_texts(const EmbedArgs& args, Terminal& ter
 }
 
 Result<std::unique_ptr<EmbeddingEngine>> open_model(const EmbedArgs& args) {
-  EmbeddingOptions options;
-  REDLINE_ASSIGN(options.dtype, precision_from_name(args.dtype));
-  options.threads = args.threads;
-  options.max_length = args.max_length;
-  options.max_batch_tokens = args.max_batch_tokens;
-  options.use_interpreter = args.interpreter;
-  options.device = args.device;
-  REDLINE_TRY(check_reference(args.interpreter, args.device));
-  options.trace_file = args.trace;
-  if (args.pooling) {
-    REDLINE_ASSIGN(options.pooling, pooling_from_name(*args.pooling));
-  }
+  REDLINE_TRY(check_reference(args.engine.use_interpreter, args.engine.device));
   REDLINE_ASSIGN(const std::string path, find_model(args.model));
   std::optional<Progress> loading(std::in_place, "loading " + short_name(path), 0);
-  auto engine = EmbeddingEngine::open(path, options);
+  auto engine = EmbeddingEngine::open(path, args.engine);
   loading.reset();
   if (!engine.ok()) return explain_kind(engine.status(), path, ModelUse::kText);
   return engine;

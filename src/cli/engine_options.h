@@ -10,8 +10,8 @@
 #include "cli/file_kind.h"
 #include "cli/memory_advice.h"
 #include "cli/model_name.h"
+#include "cli/option_rows.h"
 #include "cli/peer_flags.h"
-#include "cli/precision_option.h"
 #include "cli/terminal.h"
 #include "models/files/random_model.h"
 #include "redline/text.h"
@@ -20,74 +20,38 @@ namespace redline::cli {
 
 /// TextEngineOptions::max_slowdown of servers. Gaps between tokens should stay below three times the usual one, and the
 /// time of equal steps varies by a fifth and more.
-inline constexpr float kServedSlowdown = 2;
+inline constexpr double kServedSlowdown = 2;
 
 struct EngineArgs {
-  std::string dtype = "auto";
-  int threads = 0;
-  int64_t context = 0;
-  bool batch_invariant = false, interpreter = false;
-  std::string device = "auto";
-  int64_t gpu_layers = -1;
-  std::string trace;
+  TextEngineOptions values;  ///< the defaults, then what the flags say
 
+  /// Adds the flags that every command has.
   void visit(OptionList& v) {
-    v(dtype, "dtype", "TYPE", kPrecisionHelp, {.choices = precision_names()});
-    v(threads, "threads", "N", "worker threads",
-      {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
-    v(context, "context", "N", "context length in tokens, prompt included",
-      {.letter = 'c',
-       .min = 0,
-       .max = 1 << 24,
-       .shown_default = "the model's own, as far as memory allows",
-       .aliases = {"--ctx-size", "--num-ctx", "--max-model-len"}});
-    add_device(v, device);
-    v(gpu_layers, "gpu-layers", "N", "layers on the device, the first ones; the CPU runs the others",
-      {.min = 0, .max = 1 << 20, .shown_default = "what fits and is fastest"});
-    v(batch_invariant, "batch-invariant", "",
-      "the same logits whatever else is in a batch and however a prompt is cut: slower prompts");
-    v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
-    v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
+    add_option_rows(v, values, is_for_every_command);
     add_text_engine_peers(v);
+  }
+  /// Adds the flags of `serve` and `batch` in addition.
+  void visit_servers(OptionList& v, bool is_serve, const ShownDefaults& shown = {}) {
+    if (is_serve) values.max_slowdown = kServedSlowdown;
+    add_option_rows(
+        v, values,
+        [is_serve](const OptionRow& row) {
+          return row.commands == OptionRow::kServers || (is_serve && row.commands == OptionRow::kServe);
+        },
+        shown);
   }
 
   Result<TextEngineOptions> options() const {
-    TextEngineOptions o;
-    REDLINE_ASSIGN(o.dtype, precision_from_name(dtype));
-    o.threads = threads;
-    o.context = context;
-    o.batch_invariant = batch_invariant;
-    o.use_interpreter = interpreter;
-    o.device = device;
-    o.gpu_layers = gpu_layers;
-    REDLINE_TRY(check_reference(interpreter, device));
-    o.trace_file = trace;
-    return o;
+    REDLINE_TRY(check_reference(values.use_interpreter, values.device));
+    return values;
   }
 };
 
-/// Engine flags of commands that generate text.
+/// The flags of commands that generate text.
 struct DraftingEngineArgs : EngineArgs {
-  std::string speculate = TextEngineOptions().speculate;
-  int64_t draft_max = TextEngineOptions().num_speculative_tokens;
-
   void visit(OptionList& v) {
     EngineArgs::visit(v);
-    v(speculate, "speculate", "NAME",
-      "draft tokens, and verify several in one step, which changes no text; \"prompt-lookup\" drafts what followed an "
-      "earlier occurrence of the last tokens");
-    v(draft_max, "draft-max", "N", "maximum drafted tokens of a text in one step",
-      {.min = 0,
-       .max = TextEngineOptions::kMaxSpeculativeTokens,
-       .aliases = {"--draft", "--draft-n", "--num-speculative-tokens"},
-       .needs = {"speculate"}});
-  }
-
-  Result<TextEngineOptions> options() const {
-    REDLINE_ASSIGN(TextEngineOptions o, EngineArgs::options());
-    o.speculate = speculate;
-    o.num_speculative_tokens = draft_max;
-    return o;
+    add_option_rows(v, values, [](const OptionRow& row) { return row.commands == OptionRow::kGenerating; });
   }
 };
 

@@ -42,7 +42,7 @@ struct EvalArgs {
 Json describe(const EvalArgs& args, const ModelInfo& info) {
   Json json = {{"model", info.path},
                {"types", info.weight_types},
-               {"dtype", args.engine.dtype},
+               {"dtype", precision_name(args.engine.values.dtype)},
                {"isa", info.isa},
                {"threads", info.threads}};
   add_conversion(info.conversion, json);

@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/json_fields.h"
+#include "cli/option_rows.h"
 #include "cli/terminal_image.h"
 #include "server/known_fields.h"
 
@@ -59,12 +60,14 @@ std::string limits(const Option& o) {
   return " " + text;
 }
 
-/// The arguments, or the options of a group.
-std::string option_table(const OptionList& options, bool arguments, std::string_view group, size_t width) {
+/// The arguments, or the options of a group. With `without_rows`, options from the tables of options are left out.
+std::string option_table(const OptionList& options, bool arguments, std::string_view group, size_t width,
+                         bool without_rows = false) {
   const Option help{"help", "", "this text", {.letter = 'h'}};
   std::vector<const Option*> rows;
   for (const Option& o : options.all())
-    if (o.is_argument == arguments && (arguments || o.group == group)) rows.push_back(&o);
+    if (o.is_argument == arguments && (arguments || o.group == group) && !(without_rows && o.rule.is_table_row))
+      rows.push_back(&o);
   if (!arguments && group.empty()) rows.push_back(&help);
   constexpr size_t kMaxLeft = 30, kNarrow = 70;
   size_t left_width = 0;
@@ -156,14 +159,20 @@ std::string usage(const Command& command) {
 
 }  // namespace
 
-std::string help_text(const Command& command, size_t width) {
+namespace {
+
+/// help_text(). In a document, one line stands for the options from the tables of options.
+std::string help_text_of(const Command& command, size_t width, bool is_document) {
   std::string text = wrap(fmt::format("redline {}: {}", command.name, command.summary), width, 2, 0) + "\n\n";
   text += wrap(fmt::format("usage: {}", usage(command)), width, 7, 0) + "\n";
   if (*command.details) text += "\n" + wrap(command.details, width, 0, 0) + "\n";
   command.with_options([&](const OptionList& options) {
     const std::string arguments = option_table(options, true, "", width);
     if (!arguments.empty()) text += "\narguments:\n" + arguments;
-    text += "\noptions:\n" + option_table(options, false, "", width);
+    text += "\noptions:\n" + option_table(options, false, "", width, is_document);
+    const std::vector<Option>& all = options.all();
+    if (is_document && std::any_of(all.begin(), all.end(), [](const Option& o) { return o.rule.is_table_row; }))
+      text += fmt::format("  and options of the engine, which redline {} --help lists\n", command.name);
     std::vector<std::string_view> groups = {""};
     for (const Option& o : options.all()) {
       if (std::find(groups.begin(), groups.end(), o.group) != groups.end()) continue;
@@ -175,6 +184,10 @@ std::string help_text(const Command& command, size_t width) {
   for (const char* example : command.examples) text += wrap_command(example, width, 2);
   return text + "\n" + wrap("exit codes: " + exit_codes(), width, 2, 0) + "\n";
 }
+
+}  // namespace
+
+std::string help_text(const Command& command, size_t width) { return help_text_of(command, width, false); }
 
 Status print_help(const Command& command, Terminal& terminal) {
   terminal.write(help_text(command, width_of(terminal)));
@@ -258,9 +271,17 @@ std::string markdown_help() {
   text += "\n## Exit codes\n\n| exit code | name | meaning |\n|---|---|---|\n";
   for (const ExitCode& e : kExitCodes)
     text += fmt::format("| {} | {} | {} |\n", exit_code(e.code), code_name(e.code), e.meaning);
+  text +=
+      "\n## Options of engines\n\nCommands that open a model have the flags of its engine, such as `--threads` and "
+      "`--device`. `redline COMMAND --help`\nlists them, and `redline help options` all options with their names in "
+      "C++, C and Python. They come from tables, which\nstate name, default, meaning and bounds of each: of\n"
+      "[language models](../include/redline/text_engine_options.inc), of\n"
+      "[image models](../include/redline/image_options.inc) and of\n"
+      "[embedding models](../include/redline/embedding_options.inc).\n";
   text += fmt::format("\n## Recipes\n\n```text\n{}```\n", recipes_text());
-  for_each_command(
-      [&](const Command& c) { text += fmt::format("\n## redline {}\n\n```text\n{}```\n", c.name, help_text(c)); });
+  for_each_command([&](const Command& c) {
+    text += fmt::format("\n## redline {}\n\n```text\n{}```\n", c.name, help_text_of(c, kMaxWidth, true));
+  });
   return text;
 }
 
@@ -270,9 +291,10 @@ struct HelpArgs {
   std::vector<std::string> command;  ///< its words
   bool markdown = false;
   void visit(OptionList& v) {
-    v.argument(command, "COMMAND",
-               "command to explain, or one of recipes, exit-codes, fields, json; without it, all commands are listed",
-               {.optional = true});
+    v.argument(
+        command, "COMMAND",
+        "command to explain, or one of recipes, exit-codes, fields, json, options; without it, all commands are listed",
+        {.optional = true});
     v(markdown, "markdown", "", "print the help of all commands in the format of docs/cli.md");
   }
 };
@@ -303,8 +325,12 @@ Status run_help(const HelpArgs& args, Terminal& terminal) {
     terminal.write(json_markdown());
     return {};
   }
+  if (name == "options") {
+    terminal.write(option_tables_text());
+    return {};
+  }
   if (const Command* command = find_command(name)) return print_help(*command, terminal);
-  std::vector<std::string> names = {"recipes", "exit-codes", "fields", "json"};
+  std::vector<std::string> names = {"recipes", "exit-codes", "fields", "json", "options"};
   for_each_command([&](const Command& c) { names.emplace_back(c.name); });
   return invalid_argument("unknown command '{}'{}", name, nearest_hint(name, names));
 }
@@ -312,8 +338,8 @@ Status run_help(const HelpArgs& args, Terminal& terminal) {
 }  // namespace
 
 Command help_command() {
-  return make_command<HelpArgs, run_help>("help", "explain a command; also recipes, exit-codes, fields, json", "",
-                                          {"redline help run", "redline help recipes"})
+  return make_command<HelpArgs, run_help>("help", "explain a command; also recipes, exit-codes, fields, json, options",
+                                          "", {"redline help run", "redline help recipes"})
       .in("this program");
 }
 

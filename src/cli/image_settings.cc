@@ -110,6 +110,28 @@ Json comfy_prompt(const DrawnImage& image) {
   return nodes;
 }
 
+Json setting_of(const std::string& value) { return stored_path(value); }
+Json setting_of(Precision value) { return precision_name(value); }
+template <class T>
+Json setting_of(const T& value) {
+  return value;
+}
+
+/// Adds the options of the engine that change the image and are not the defaults, by their flags.
+void add_engine_settings(const ImageEngineArgs& engine, Json& json) {
+  std::vector<std::pair<std::string, Json>> defaults;
+  const ImageOptions unchanged;
+  visit_options(unchanged, [&](const auto& member, const OptionRow& row) {
+    if (row.is_setting) defaults.emplace_back(row.flag, setting_of(member));
+  });
+  visit_options(engine.values, [&](const auto& member, const OptionRow& row) {
+    const Json value = setting_of(member);
+    for (const auto& [flag, value_of_default] : defaults)
+      if (flag == row.flag && value != value_of_default) json[flag] = value;
+  });
+  if (engine.vae_tile != ImageEngineArgs().vae_tile) json["vae-tile"] = engine.vae_tile;
+}
+
 }  // namespace
 
 double computed_steps(const ImageResult& result) {
@@ -149,18 +171,10 @@ Json settings_json(const DrawnImage& image) {
       json["keep-unmasked"] = r.keep_unmasked ? "on" : "off";
     }
   }
-  const ImageEngineArgs defaults;
   const auto add_if = [&](bool is_set, const char* name, const Json& value) {
     if (is_set) json[name] = value;
   };
-  const ImageEngineArgs& e = args.engine;
-  add_if(e.dtype != defaults.dtype, "dtype", e.dtype);
-  add_if(!e.transformer.empty(), "transformer", stored_path(e.transformer));
-  add_if(!e.vae.empty(), "vae", stored_path(e.vae));
-  add_if(e.vae_tile != defaults.vae_tile, "vae-tile", e.vae_tile);
-  add_if(!e.masks.empty(), "masks", stored_path(e.masks));
-  add_if(e.front_blocks != defaults.front_blocks, "front-blocks", e.front_blocks);
-  add_if(e.tail_blocks != defaults.tail_blocks, "tail-blocks", e.tail_blocks);
+  add_engine_settings(args.engine, json);
   add_if(!args.init_noise.empty(), "init-noise", stored_path(args.init_noise));
   add_if(!args.prompt_embeds.empty(), "prompt-embeds", stored_path(args.prompt_embeds));
   add_if(!args.pooled_embeds.empty(), "pooled-embeds", stored_path(args.pooled_embeds));

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "base/text_distance.h"
+#include "cli/pooling_option.h"
+#include "cli/precision_option.h"
 
 namespace redline::cli {
 namespace {
@@ -41,7 +43,9 @@ Status read_number(std::string_view text, T& field, const OptionRule& rule) {
 
 Status read_value(std::string_view text, int& field, const OptionRule& rule) { return read_number(text, field, rule); }
 Status read_value(std::string_view text, int64_t& field, const OptionRule& rule) {
-  return read_number(text, field, rule);
+  REDLINE_TRY(read_number(text, field, rule));
+  field *= rule.unit;
+  return {};
 }
 Status read_value(std::string_view text, uint64_t& field, const OptionRule& rule) {
   if (text.starts_with('-')) return invalid_argument("{} is out of range; allowed: 0 or more", text);
@@ -50,8 +54,11 @@ Status read_value(std::string_view text, uint64_t& field, const OptionRule& rule
 Status read_value(std::string_view text, float& field, const OptionRule& rule) {
   return read_number(text, field, rule);
 }
-Status read_value(std::string_view, bool& field, const OptionRule&) {
-  field = true;
+Status read_value(std::string_view text, double& field, const OptionRule& rule) {
+  return read_number(text, field, rule);
+}
+Status read_value(std::string_view, bool& field, const OptionRule& rule) {
+  field = !rule.turns_off;
   return {};
 }
 Status read_value(std::string_view text, std::string& field, const OptionRule& rule) {
@@ -59,6 +66,18 @@ Status read_value(std::string_view text, std::string& field, const OptionRule& r
     return invalid_argument("'{}' is not one of {}{}", text, fmt::join(rule.choices, ", "),
                             nearest_hint(text, rule.choices));
   field = text;
+  return {};
+}
+Status read_value(std::string_view text, Precision& field, const OptionRule& rule) {
+  std::string name;
+  REDLINE_TRY(read_value(text, name, rule));
+  REDLINE_ASSIGN(field, precision_from_name(name));
+  return {};
+}
+Status read_value(std::string_view text, std::optional<Pooling>& field, const OptionRule& rule) {
+  std::string name;
+  REDLINE_TRY(read_value(text, name, rule));
+  REDLINE_ASSIGN(field, pooling_from_name(name));
   return {};
 }
 /// A minimum of -1 for a field without a sign: -1 leaves it open, as if the flag were not given.
@@ -92,16 +111,21 @@ Status read_value(std::string_view text, std::vector<int64_t>& field, const Opti
 }
 
 template <class T>
-std::string show(const T& field) {
+std::string show(const T& field, const OptionRule&) {
   return fmt::format("{}", field);
 }
-std::string show(const bool&) { return ""; }
+std::string show(const int64_t& field, const OptionRule& rule) { return fmt::format("{}", field / rule.unit); }
+std::string show(const bool&, const OptionRule&) { return ""; }
+std::string show(const Precision& field, const OptionRule&) { return std::string(precision_name(field)); }
+std::string show(const Pooling& field, const OptionRule&) { return std::string(pooling_name(field)); }
 template <class T>
-std::string show(const std::optional<T>& field) {
-  return field ? show(*field) : "";
+std::string show(const std::optional<T>& field, const OptionRule& rule) {
+  return field ? show(*field, rule) : "";
 }
-std::string show(const std::vector<std::string>&) { return ""; }
-std::string show(const std::vector<int64_t>& field) { return fmt::format("{}", fmt::join(field, ",")); }
+std::string show(const std::vector<std::string>&, const OptionRule&) { return ""; }
+std::string show(const std::vector<int64_t>& field, const OptionRule&) {
+  return fmt::format("{}", fmt::join(field, ","));
+}
 
 /// One pass over the arguments of one command.
 class Parser {
@@ -262,8 +286,10 @@ void OptionList::add(T& field, std::string name, std::string value, std::string 
                      bool is_argument) {
   Option o{std::move(name), std::move(value), std::move(help), std::move(rule), is_argument};
   o.is_repeatable = std::is_same_v<T, std::vector<std::string>>;
+  if constexpr (std::is_same_v<T, Precision>) o.rule.choices = precision_names();
+  if constexpr (std::is_same_v<T, std::optional<Pooling>>) o.rule.choices = pooling_names();
   o.group = group_;
-  o.default_text = !o.rule.shown_default.empty() ? o.rule.shown_default : show(field);
+  o.default_text = !o.rule.shown_default.empty() ? o.rule.shown_default : show(field, o.rule);
   o.read = [&field, limits = o.rule](std::string_view text) { return read_value(text, field, limits); };
   options_.push_back(std::move(o));
 }
@@ -273,10 +299,13 @@ REDLINE_OPTION_TYPE(bool);
 REDLINE_OPTION_TYPE(int);
 REDLINE_OPTION_TYPE(int64_t);
 REDLINE_OPTION_TYPE(float);
+REDLINE_OPTION_TYPE(double);
+REDLINE_OPTION_TYPE(Precision);
 REDLINE_OPTION_TYPE(std::string);
 REDLINE_OPTION_TYPE(std::optional<int64_t>);
 REDLINE_OPTION_TYPE(std::optional<uint64_t>);
 REDLINE_OPTION_TYPE(std::optional<float>);
+REDLINE_OPTION_TYPE(std::optional<Pooling>);
 REDLINE_OPTION_TYPE(std::optional<std::string>);
 REDLINE_OPTION_TYPE(std::vector<std::string>);
 REDLINE_OPTION_TYPE(std::vector<int64_t>);

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "redline/embedding.h"
+#include "redline/precision.h"
 
 namespace redline::cli {
 
@@ -37,6 +39,9 @@ struct OptionRule {
   bool is_required = false;           ///< the flag must be given
   std::vector<std::string> needs;     ///< the option has no effect unless one of these flags is given
   std::vector<std::string> not_with;  ///< options that cannot be combined with this one
+  int64_t unit = 1;                   ///< the field of type int64_t becomes the value times this, as for MiB and bytes
+  bool turns_off = false;             ///< the flag sets its bool to false
+  bool is_table_row = false;          ///< from a table of options: docs/cli.md does not repeat it for each command
 };
 
 /// An option or positional argument of a command.
@@ -66,9 +71,10 @@ struct ForeignFlags {
   std::string answer = "";               ///< "write --lora FILE instead"
 };
 
-/// Field types: bool (a flag without a value), int, int64_t, float,
-/// std::string, std::optional of int64_t, uint64_t, float or std::string
-/// (nullopt if not given), std::vector<std::string> (may be repeated) and
+/// Field types: bool (a flag without a value), int, int64_t, float, double,
+/// std::string, Precision and std::optional<Pooling> (by their names),
+/// std::optional of int64_t, uint64_t, float or std::string (nullopt if not
+/// given), std::vector<std::string> (may be repeated) and
 /// std::vector<int64_t> (a comma list). The fields must outlive the list.
 class OptionList {
  public:

@@ -20,15 +20,14 @@ namespace {
 
 struct ServeArgs {
   std::vector<std::string> models, alias, lora, api_key, cors_origin;
-  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template, cache_spill;
-  int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
-  int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048, memory = 0;
-  int64_t cache_spill_size = 16384;
+  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-";
+  int64_t port = 8080, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
+  int64_t max_side = 2048, memory = 0;
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75, drain_timeout = -1;
   int64_t max_body_memory = 256, max_connections_per_address = 0;
-  float keep_alive = -1, load_timeout = 300, max_slowdown = kServedSlowdown;
+  float keep_alive = -1, load_timeout = 300;
   std::string webhook_secret, precision = "auto", pooling;
-  bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false, any_model_name = false;
+  bool allow_lora_loading = false, allow_webhooks = false, any_model_name = false;
   DraftingEngineArgs engine;
 
   void visit(OptionList& v) {
@@ -61,27 +60,10 @@ struct ServeArgs {
       "also answer requests for embeddings with the language models: make the vector of a text from its tokens in this "
       "way; of embedding models, instead of their own way",
       {.choices = pooling_names(), .shown_default = "embedding models only, in their own way"});
-    v(chat_template, "chat-template", "FILE|NAME", "chat template, or the name of a built-in one such as chatml",
-      {.names_file = true, .shown_default = "the model's own"});
-    v(max_sequences, "max-sequences", "N", "texts that are generated at once",
-      {.min = 1, .max = 4096, .aliases = {"--max-num-seqs", "-np", "--parallel"}});
-    v(max_batch_tokens, "max-batch-tokens", "N", "tokens of one step, prompts and new ones together",
-      {.min = 1, .max = 65536, .aliases = {"--max-num-batched-tokens"}});
-    v(max_slowdown, "max-slowdown", "X",
-      "prompts are read in chunks so small that a step of texts in progress takes at most about X times as long; 0: in "
-      "chunks as large as the step has room for",
-      {.min = 0, .max = 1000});
+    engine.visit_servers(
+        v, true, {{"cache_memory", "enough for --max-sequences contexts, with --memory at most a quarter of it"}});
     v(max_queue, "max-queue", "N", "texts that wait beyond those; more are refused with 429",
       {.min = 0, .max = 1000000});
-    v(cache_memory, "cache-memory", "MIB", "memory for cached keys and values",
-      {.min = 0,
-       .max = 1e9,
-       .shown_default = "enough for --max-sequences contexts, with --memory at most a quarter of it"});
-    v(cache_spill, "cache-spill", "DIR", "keep pages of the prefix cache on disk too, also for the next start",
-      {.names_file = true});
-    v(cache_spill_size, "cache-spill-size", "MIB", "size of these files", {.min = 1, .max = 1e9});
-    v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
-      {.aliases = {"--no-enable-prefix-caching"}});
     v(memory, "memory", "MIB",
       "memory for the weights and caches of all models; a model is loaded when a request names it, and others are "
       "unloaded "
@@ -182,7 +164,8 @@ std::shared_ptr<server::Resident> add_text(const ToOpen& m, const ServeArgs& arg
         engine->memory().cache_limit >> 20);
     return engine;
   };
-  auto model = std::make_shared<server::ServedModel>(m.name, open, args.max_sequences + args.max_queue, m.adapters);
+  auto model = std::make_shared<server::ServedModel>(m.name, open, args.engine.values.max_sequences + args.max_queue,
+                                                     m.adapters);
   model->set_aliases(m.aliases);
   app.models().add(model, expected_bytes(m, args, options.cache_memory));
   // It is opened when a first request for embeddings comes. Its packed weights are those of the language model where
@@ -291,7 +274,8 @@ Status assign_aliases(const ServeArgs& args, std::vector<ToOpen>& models) {
 
 Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
   std::vector<ToOpen> models;
-  REDLINE_ASSIGN(const auto runtime, Runtime::open({.threads = args.engine.threads, .trace_file = args.engine.trace}));
+  REDLINE_ASSIGN(const auto runtime,
+                 Runtime::open({.threads = args.engine.values.threads, .trace_file = args.engine.values.trace_file}));
   for (const std::string& text : args.models) {
     auto [name, path] = name_and_path(text);
     for (const ToOpen& other : models)
@@ -301,18 +285,12 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     options.runtime = runtime;
     options.threads = 0;
     options.trace_file.clear();
-    options.max_sequences = args.max_sequences;
-    options.max_batch_tokens = std::max(args.max_batch_tokens, args.max_sequences);
+    options.max_batch_tokens = std::max(options.max_batch_tokens, options.max_sequences);
     constexpr int64_t kCacheShare = 4;  // of --memory, unless it is set
-    options.cache_memory = (args.cache_memory > 0 ? args.cache_memory : args.memory / kCacheShare) << 20;
-    options.max_slowdown = double{args.max_slowdown};
-    options.prefix_cache = !args.no_prefix_cache;
-    options.cache_folder = args.cache_spill;
-    options.cache_folder_bytes = args.cache_spill_size << 20;
+    if (options.cache_memory == 0) options.cache_memory = (args.memory / kCacheShare) << 20;
     options.on_notice = [](const std::string& text) {  // from any thread, in one piece
       std::fputs(("redline: " + text + "\n").c_str(), stderr);
     };
-    options.chat_template = args.chat_template;
     ToOpen model{.name = std::move(name), .options = options};
     model.image_options.runtime = runtime;
     model.image_options.max_side = args.max_side;

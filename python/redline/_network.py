@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redline import _redline
 from redline._convert import integer, real, utf8
 from redline._native import Closable
+from redline._options import option_names
 
 if TYPE_CHECKING:
     from redline.runtime import Runtime
 
-OPTIONS = ("max_batch", "max_latent_side", "max_text_tokens", "front_blocks", "tail_blocks", "max_adapter_rank", "vae_tile")
+# The limits of the table, all but what every model has (include/redline/network_options.inc).
+OPTIONS = tuple(name for name in option_names(_redline.NetworkOptions) if name not in ("threads", "device", "dtype"))
 
 
 class TensorView(NamedTuple):

@@ -1,26 +1,58 @@
-"""Options to open models and pipelines with."""
+"""Options to open models and pipelines with, from the tables of options (include/redline/text_engine_options.inc)."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redline._convert import assign, path_text, real, utf8
 
 if TYPE_CHECKING:
     from redline.runtime import Runtime
 
-_PATHS = ("cache_folder", "trace_file", "chat_template", "transformer_file", "step_cache_file", "vae_folder")
+C = TypeVar("C", bound=type)
 
 
-def assign_options(struct: Any, function: str, options: Mapping[str, Any], known: Sequence[str], *, runtime: Runtime | None,
-                   adapters: Any = None) -> None:
+def option_names(struct: Any) -> list[str]:
+    """The keywords that the table of a struct of the extension module has."""
+    return [row[0] for row in struct.rows()]
+
+
+def option_lines(struct: Any) -> str:
+    """The keywords of a struct as a list in reStructuredText, one per row of its table."""
+    lines = []
+    for name, kind, default, meaning, details, unset in struct.rows():
+        text = f"``{name}`` ({kind}"
+        if default is not None:
+            text += f", default {default}" + (f": {unset}" if unset else "")
+        elif unset:
+            text += f"; default: {unset}"
+        text += f"): {meaning}." + (f" {details}" if details else "")
+        lines.append(textwrap.fill(text, 124, initial_indent="* ", subsequent_indent="  ", break_long_words=False))
+    return "\n".join(lines)
+
+
+def with_options(struct: Any) -> Callable[[C], C]:
+    """Puts the keywords of a struct in place of {options} in the docstring of a class."""
+
+    def add(cls: C) -> C:
+        if cls.__doc__ is not None:  # python -OO has none
+            lines = option_lines(struct).replace("\n", "\n    ")
+            cls.__doc__ = cls.__doc__.replace("{options}", lines)
+        return cls
+
+    return add
+
+
+def assign_options(struct: Any, function: str, options: Mapping[str, Any], *, runtime: Runtime | None, adapters: Any = None) -> None:
     """Fills in a struct of options; None keeps the default. TypeError: an unknown name."""
+    kinds = {row[0]: row[1] for row in struct.rows()}
     for name, value in options.items():
-        if name not in known:
-            unknown_option(function, name, (*known, *(("adapters",) if hasattr(struct, "adapters") else ()), "runtime"))
+        if name not in kinds:
+            unknown_option(function, name, (*kinds, *(("adapters",) if hasattr(struct, "adapters") else ()), "runtime"))
         if value is not None:
-            assign(struct, name, path_text(name, value) if name in _PATHS else value)
+            assign(struct, name, path_text(name, value) if "PathLike" in kinds[name] else value)
     if runtime is not None:
         from redline.runtime import runtime_handle
 

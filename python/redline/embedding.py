@@ -11,7 +11,7 @@ from redline import _redline
 from redline._convert import integer, is_array, path_text, text_list, texts, token_ids, utf8
 from redline._names import find_model
 from redline._native import Closable
-from redline._options import assign_options
+from redline._options import assign_options, with_options
 from redline._progress import ProgressBar
 from redline.errors import InvalidArgument
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddingModel", "RankedDocument"]
 
-_OPTIONS = ("threads", "device", "dtype", "pooling", "max_length", "max_batch_tokens", "use_interpreter", "trace_file")
-
 
 @dataclasses.dataclass(frozen=True)
 class RankedDocument:
@@ -35,13 +33,15 @@ class RankedDocument:
     text: str
 
 
+@with_options(_redline.EmbeddingOptions)
 class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
     """A text encoder (BERT, RoBERTa, ModernBERT) or a decoder that is used as one (Qwen3-Embedding), or a cross-encoder.
 
     ``path``: a Hugging Face folder, with the files of sentence-transformers if it has them, a GGUF file, or ``hf:owner/name``.
-    Options: ``threads``, ``device`` (as ``redline.Model``), ``dtype`` ("auto", "f32", "bf16", "q8", "q8_0", "w8a8"; 8 bits
-    are for the matrices of the layers), ``pooling`` ("mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; default: the
-    model's own), ``max_length`` (tokens of a text), ``max_batch_tokens``, ``trace_file``, ``runtime``.
+    Options (keyword only):
+
+    {options}
+    * ``runtime`` (Runtime): shared with other models.
     """
 
     _name = "embedding model"
@@ -49,7 +49,7 @@ class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
     def __init__(self, path: str | os.PathLike[str], *, runtime: Runtime | None = None, **options: Any) -> None:
         self._path = find_model(path_text("path", path))
         struct = _redline.EmbeddingOptions()
-        assign_options(struct, type(self).__name__, options, _OPTIONS, runtime=runtime)
+        assign_options(struct, type(self).__name__, options, runtime=runtime)
         handle = _redline.open_embedding_model(utf8("path", self._path), struct)
         self._open(handle)
         self._dimensions = handle.dimensions

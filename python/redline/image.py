@@ -14,7 +14,7 @@ from redline import _redline
 from redline._convert import as_numpy, assign, float_array, integer, is_array, kind_of, path_text, text_list, texts, utf8
 from redline._names import find_model
 from redline._native import Closable
-from redline._options import assign_options
+from redline._options import assign_options, option_names, with_options
 from redline._progress import ProgressBar
 from redline.errors import InvalidArgument
 
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Image", "ImagePipeline", "ImageResult", "PromptEmbeds", "StepCacheRule", "StepProgress", "step_cache_rules"]
 
-_OPTIONS = ("threads", "device", "dtype", "max_side", "max_batch", "front_blocks", "tail_blocks", "vae_tile", "use_interpreter",
-            "transformer_file", "step_cache_file", "vae_folder", "trace_file", "max_adapter_rank")
-_PLAIN = ("negative_prompt", "width", "height", "num_inference_steps", "guidance_scale", "true_cfg_scale", "guidance_begin",
-          "guidance_end", "split_guidance", "max_sequence_length", "seed_each", "scheduler", "cache", "quality", "steps_budget",
-          "strength", "keep_unmasked", "keep_latents", "skip_decode", "resize")
+_PLAIN = (*option_names(_redline.ImageRequest), "scheduler")
 _AT_LEAST_1 = ("width", "height", "num_inference_steps", "steps_budget", "max_sequence_length")  # 0: as if left out
 _KNOWN_ELSEWHERE = {"steps": "num_inference_steps", "guidance": "guidance_scale", "cfg_scale": "guidance_scale",
                     "init_image": "image", "mask": "mask_image", "callback_on_step_end": "callback", "latents": "init_noise",
@@ -274,6 +270,7 @@ def rgb_pixels(name: str, value: Any, gray: bool = False) -> NDArray[np.uint8]:
     return np.ascontiguousarray(found[:, :, :3], dtype=np.uint8)
 
 
+@with_options(_redline.ImagePipelineOptions)
 class ImagePipeline(Closable["_redline.ImagePipeline"]):
     """A diffusion pipeline, opened from a diffusers folder or the name of a bundled one.
 
@@ -283,10 +280,11 @@ class ImagePipeline(Closable["_redline.ImagePipeline"]):
     >>> result.images[0].size, result.seed, len(result.step_ms)
     ((128, 128), 1, 4)
 
-    Options (keyword only): ``threads``, ``device`` (as ``redline.Model``), ``dtype`` ("auto", "f32", "bf16", "q8", "q8_0", "w8a8"),
-    ``max_side`` (pixels), ``max_batch``, ``front_blocks``, ``tail_blocks``, ``vae_tile`` (pixels; 0: chosen by memory; -1: none), ``transformer_file``, ``vae_folder``,
-    ``step_cache_file``, ``adapters`` (LoRA: a path, a list of paths, or a dict of name to path or (path, weight)),
-    ``max_adapter_rank``, ``trace_file``, ``runtime``.
+    Options (keyword only):
+
+    {options}
+    * ``adapters``: LoRA adapters, a path, a list of paths, or a dict of name to path or (path, weight).
+    * ``runtime`` (Runtime): shared with other models.
 
     Calls of several threads take turns. NotFound: no such folder. Unsupported: a pipeline class that the engine does not have.
     """
@@ -297,7 +295,7 @@ class ImagePipeline(Closable["_redline.ImagePipeline"]):
                  **options: Any) -> None:
         self._path = find_model(path_text("path", path))
         struct = _redline.ImagePipelineOptions()
-        assign_options(struct, "ImagePipeline", options, _OPTIONS, runtime=runtime, adapters=adapters)
+        assign_options(struct, "ImagePipeline", options, runtime=runtime, adapters=adapters)
         self._open(_redline.open_image_pipeline(utf8("path", self._path), struct))
 
     def __repr__(self) -> str:

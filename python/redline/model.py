@@ -12,7 +12,7 @@ from redline._convert import as_numpy, integer, is_array, kind_of, path_text, to
 from redline._generation import AsyncStream, ChatReader, Generation, Stream
 from redline._names import find_model
 from redline._native import Closable
-from redline._options import assign_options
+from redline._options import assign_options, with_options
 from redline._progress import is_wanted
 from redline.errors import InvalidArgument, Unsupported
 from redline.prompt import Prompt
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Model"]
 
 Message = Mapping[str, Any]
-
-_OPTIONS = ("threads", "device", "dtype", "context", "max_batch_tokens", "max_sequences", "max_prefill_tokens", "max_slowdown",
-            "cache_tokens", "cache_memory", "prefix_cache", "cache_folder", "cache_folder_bytes", "batch_invariant",
-            "use_interpreter", "trace_file", "chat_template", "max_adapter_rank", "gpu_layers", "prompt_embeddings",
-            "speculate", "num_speculative_tokens")
 
 
 def is_messages(value: Any) -> bool:
@@ -94,6 +89,7 @@ class _Job:
         self.has_spans = any(isinstance(prompt, Prompt) for prompt in prompts)
 
 
+@with_options(_redline.ModelOptions)
 class Model(Closable["_redline.Model"]):
     """A language model, opened from a GGUF file, a Hugging Face folder, ``hf:owner/name`` (downloaded by ``redline pull``), or the
     name of a bundled model.
@@ -113,16 +109,11 @@ class Model(Closable["_redline.Model"]):
     global interpreter lock is released while the model computes. Ctrl-C ends a call within a step. The model is closed by
     ``close()``, by the end of a ``with``, or with its last reference.
 
-    Options (keyword only): ``threads`` (0: REDLINE_THREADS, else all cores), ``device`` ("auto"; "cpu", "emu": the kernels of GPUs
-    on an emulated device, "cuda"), ``gpu_layers`` (the first layers, on the device; the CPU runs the others. -1: what fits and is fastest), ``dtype`` ("auto"; "f32" computes in float32
-    throughout; "bf16", "q8", "q8_0" and "w8a8" convert the matrices: ``info["conversion"]``), ``context`` (maximum tokens of one
-    text with its prompt; 0: the model's own limit, as far as memory allows), ``max_batch_tokens`` (of one step), ``max_sequences`` (in one
-    step), ``max_prefill_tokens``, ``max_slowdown``, ``cache_tokens``, ``cache_memory`` (bytes), ``prefix_cache`` (True),
-    ``cache_folder``, ``cache_folder_bytes``, ``batch_invariant``, ``use_interpreter``, ``trace_file``, ``chat_template`` (a file
-    or a built-in name), ``adapters`` (LoRA: a path, a list of paths, or a dict of name to path or (path, weight)),
-    ``max_adapter_rank``, ``prompt_embeddings`` (prompts may have rows of embeddings: Prompt), ``speculate`` ("none"; "prompt-lookup"
-    drafts what followed an earlier occurrence of the last tokens: several tokens for one step, the same text),
-    ``num_speculative_tokens`` (maximum drafted tokens of a step), ``runtime`` (shared with other models).
+    Options (keyword only):
+
+    {options}
+    * ``adapters``: LoRA adapters, a path, a list of paths, or a dict of name to path or (path, weight).
+    * ``runtime`` (Runtime): shared with other models.
 
     NotFound: no such file. Unsupported: a family or a weight format that the engine does not have. InvalidArgument: a value that
     cannot be used. TypeError: an unknown option.
@@ -142,7 +133,7 @@ class Model(Closable["_redline.Model"]):
             self._vocab_size = 0
             return
         struct = _redline.ModelOptions()
-        assign_options(struct, "Model", options, _OPTIONS, runtime=runtime, adapters=adapters)
+        assign_options(struct, "Model", options, runtime=runtime, adapters=adapters)
         handle = _redline.open_model(utf8("path", self._path), struct)
         self._open(handle)
         info = handle.info

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Union
 
 from redline import _redline
 from redline._convert import assign, integer, kind_of, real, text_list, texts, utf8
+from redline._options import option_names
 from redline.errors import InvalidArgument
 
 __all__ = ["SamplingOptions"]
@@ -80,7 +81,8 @@ class SamplingOptions(TypedDict, total=False):
     samplers: Union[Sequence[str], None]
 
 
-NAMES = tuple(SamplingOptions.__annotations__)
+# A new row of include/redline/generate_options.inc is a keyword at once; type checkers know it once it is listed above.
+NAMES = tuple(dict.fromkeys([*SamplingOptions.__annotations__, *option_names(_redline.GenerateOptions)]))
 _TEXTS = ("stop", "bad_words", "choices", "dry_sequence_breakers", "samplers")  # lists of strings
 _WITHOUT = {"choices": "any text", "samplers": "the default order"}
 # What others call these.

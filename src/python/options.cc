@@ -5,22 +5,26 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
+
+#include "redline/option_row.h"
 
 namespace redline::python {
 namespace {
 
 using Memory = std::vector<std::shared_ptr<const void>>;
 
-/// A field of a struct: its type in Python, its accessors, its offset, and the offset of its count (0: it has none).
+/// A field of a struct: its accessors, its offset, the offset of its count (0: it has none), and its row in the table
+/// of options (without a name: it has none).
 struct Field {
   const char* name;
   const char* kind;  ///< kind that redline._convert checks, such as "int32"; empty: it checks nothing
-  const char* type;
-  const char* get_type;  ///< type of the value that the getter returns
   void (*set)(void* field, size_t* count, nb::handle value, Memory& memory);
   nb::object (*get)(const void* field, size_t count);
   size_t offset, count_offset;
+  OptionRow row = {};
 };
+using Fields = std::vector<Field>;
 
 template <class T>
 T* keep(Memory& memory, T value) {
@@ -79,7 +83,6 @@ template <class T>
 requires std::is_integral_v<T>
 struct Access<T> {
   static constexpr const char* kKind = std::is_same_v<T, int32_t> ? "int32" : std::is_signed_v<T> ? "int64" : "uint64";
-  static constexpr const char* kType = "int";
   static void set(T& field, size_t*, nb::handle value, Memory&) {
     if constexpr (std::is_signed_v<T>) {
       field = static_cast<T>(to_int(value));
@@ -94,7 +97,6 @@ template <class T>
 requires std::is_floating_point_v<T>
 struct Access<T> {
   static constexpr const char* kKind = "real";
-  static constexpr const char* kType = "float";
   static void set(T& field, size_t*, nb::handle value, Memory&) { field = static_cast<T>(to_double(value)); }
   static nb::object get(const T& field, size_t) { return nb::float_(field); }
 };
@@ -102,7 +104,6 @@ struct Access<T> {
 template <>
 struct Access<const char*> {
   static constexpr const char* kKind = "text";
-  static constexpr const char* kType = "bytes | None";
   static void set(const char*& field, size_t*, nb::handle value, Memory& memory) { field = keep_text(value, memory); }
   static nb::object get(const char* field, size_t) { return text_object(field); }
 };
@@ -110,7 +111,6 @@ struct Access<const char*> {
 template <>
 struct Access<const char* const*> {
   static constexpr const char* kKind = "";
-  static constexpr const char* kType = "list[bytes]";
   static void set(const char* const*& field, size_t* count, nb::handle value, Memory& memory) {
     set_list<const char*>(field, count, value, memory, [&](nb::handle item) { return keep_text(item, memory); });
   }
@@ -120,7 +120,6 @@ struct Access<const char* const*> {
 template <>
 struct Access<const int32_t*> {
   static constexpr const char* kKind = "";
-  static constexpr const char* kType = "list[int]";
   static void set(const int32_t*& field, size_t* count, nb::handle value, Memory& memory) {
     set_list(field, count, value, memory, [](nb::handle item) { return static_cast<int32_t>(to_int(item)); });
   }
@@ -133,7 +132,6 @@ template <class T>
 requires std::is_floating_point_v<T>
 struct Access<const T*> {
   static constexpr const char* kKind = "";
-  static constexpr const char* kType = "list[float]";
   static void set(const T*& field, size_t* count, nb::handle value, Memory& memory) {
     set_list(field, count, value, memory, [](nb::handle item) { return static_cast<T>(to_double(item)); });
   }
@@ -145,7 +143,6 @@ struct Access<const T*> {
 template <>
 struct Access<const redline_adapter*> {  // Python's tuple is (name or None, path, weight)
   static constexpr const char* kKind = "";
-  static constexpr const char* kType = "list[tuple[bytes | None, bytes, float]]";
   static void set(const redline_adapter*& field, size_t* count, nb::handle value, Memory& memory) {
     set_list(field, count, value, memory, [&](nb::handle item) {
       return redline_adapter{keep_text(item[0], memory), keep_text(item[1], memory), to_double(nb::object(item[2]))};
@@ -161,7 +158,6 @@ struct Access<const redline_adapter*> {  // Python's tuple is (name or None, pat
 template <>
 struct Access<const redline_adapter_weight*> {
   static constexpr const char* kKind = "";
-  static constexpr const char* kType = "list[tuple[bytes, float]]";
   static void set(const redline_adapter_weight*& field, size_t* count, nb::handle value, Memory& memory) {
     set_list(field, count, value, memory, [&](nb::handle item) {
       return redline_adapter_weight{keep_text(item[0], memory), to_double(nb::object(item[1]))};
@@ -174,9 +170,8 @@ struct Access<const redline_adapter_weight*> {
 };
 
 template <>
-struct Access<redline_runtime*> {
+struct Access<redline_runtime*> {  // True is read if a runtime is set
   static constexpr const char* kKind = "";
-  static constexpr const char* kType = "Runtime | None";
   static void set(redline_runtime*& field, size_t*, nb::handle value, Memory& memory) {
     if (value.is_none()) {
       field = nullptr;
@@ -184,7 +179,6 @@ struct Access<redline_runtime*> {
     }
     field = nb::cast<const Runtime&>(*keep(memory, nb::borrow(value))).get();
   }
-  static constexpr const char* kGetType = "bool";  // True if a runtime is set
   static nb::object get(redline_runtime* const& field, size_t) { return nb::bool_(field != nullptr); }
 };
 
@@ -202,7 +196,6 @@ struct ImageArray {
 template <>
 struct Access<const redline_float_array*> {
   static constexpr const char* kKind = "";
-  static constexpr const char* kType = REDLINE_FLOATS;
   static void set(const redline_float_array*& field, size_t*, nb::handle value, Memory& memory) {
     auto* kept = keep(memory, FloatArray{nb::cast<decltype(FloatArray::memory)>(value, false), {}, {}});
     for (size_t axis = 0; axis < kept->memory.ndim(); ++axis)
@@ -210,249 +203,254 @@ struct Access<const redline_float_array*> {
     kept->array = {kept->memory.data(), kept->shape.data(), kept->shape.size()};
     field = &kept->array;
   }
-  static constexpr const char* kGetType = "bool";
   static nb::object get(const redline_float_array* const& field, size_t) { return nb::bool_(field != nullptr); }
 };
 
 template <>
 struct Access<const redline_image*> {
   static constexpr const char* kKind = "";
-  static constexpr const char* kType = REDLINE_PIXELS;
   static void set(const redline_image*& field, size_t*, nb::handle value, Memory& memory) {
     auto* kept = keep(memory, ImageArray{nb::cast<decltype(ImageArray::memory)>(value, false), {}});
     kept->image = {static_cast<int64_t>(kept->memory.shape(1)), static_cast<int64_t>(kept->memory.shape(0)),
                    kept->memory.data()};
     field = &kept->image;
   }
-  static constexpr const char* kGetType = "bool";
   static nb::object get(const redline_image* const& field, size_t) { return nb::bool_(field != nullptr); }
 };
 
 template <class T>
-constexpr const char* get_type_of() {
-  if constexpr (requires { Access<T>::kGetType; }) {
-    return Access<T>::kGetType;
-  } else {
-    return Access<T>::kType;
-  }
-}
-
-template <class T>
-constexpr Field field_of(const char* name, size_t offset, size_t count_offset) {
+Field field_of(const char* name, size_t offset, size_t count_offset, OptionRow row = {}) {
   return {name,
           Access<T>::kKind,
-          Access<T>::kType,
-          get_type_of<T>(),
           [](void* field, size_t* count, nb::handle value, Memory& memory) {
             Access<T>::set(*static_cast<T*>(field), count, value, memory);
           },
           [](const void* field, size_t count) { return Access<T>::get(*static_cast<const T*>(field), count); },
           offset,
-          count_offset};
+          count_offset,
+          std::move(row)};
 }
 
 #define REDLINE_FIELD(S, name) field_of<decltype(S::name)>(#name, offsetof(S, name), 0)
 #define REDLINE_LIST(S, name, count) field_of<decltype(S::name)>(#name, offsetof(S, name), offsetof(S, count))
+#define REDLINE_ROW(S, type_, name_, meaning_, ...)           \
+  field_of<decltype(S::name_)>(#name_, offsetof(S, name_), 0, \
+                               {.name = #name_, .type = #type_, .meaning = (meaning_), __VA_ARGS__}),
 
-#define F(name) REDLINE_FIELD(redline_runtime_options, name)
-constexpr Field kRuntimeFields[] = {F(threads), F(trace_file)};
-#undef F
+// The fields of each struct: its rows, and the fields without a row that Python has.
+const Fields& runtime_fields() {
+  static const Fields fields = {REDLINE_FIELD(redline_runtime_options, threads),
+                                REDLINE_FIELD(redline_runtime_options, trace_file)};
+  return fields;
+}
 
-#define F(name) REDLINE_FIELD(redline_model_options, name)
-constexpr Field kModelFields[] = {F(runtime),
-                                  F(threads),
-                                  F(device),
-                                  F(dtype),
-                                  F(context),
-                                  F(max_batch_tokens),
-                                  F(max_sequences),
-                                  F(max_prefill_tokens),
-                                  F(max_slowdown),
-                                  F(cache_tokens),
-                                  F(cache_memory),
-                                  F(prefix_cache),
-                                  F(cache_folder),
-                                  F(cache_folder_bytes),
-                                  F(batch_invariant),
-                                  F(use_interpreter),
-                                  F(trace_file),
-                                  F(chat_template),
-                                  REDLINE_LIST(redline_model_options, adapters, num_adapters),
-                                  F(max_adapter_rank),
-                                  F(gpu_layers),
-                                  F(prompt_embeddings),
-                                  F(speculate),
-                                  F(num_speculative_tokens)};
-#undef F
+const Fields& model_fields() {
+  static const Fields fields = {
+#define REDLINE_OPTION(type, name, value, meaning, ...) \
+  REDLINE_ROW(redline_model_options, type, name, meaning, __VA_ARGS__)
+#include "redline/text_engine_options.inc"
+      REDLINE_FIELD(redline_model_options, runtime), REDLINE_LIST(redline_model_options, adapters, num_adapters)};
+  return fields;
+}
 
+const Fields& generate_fields() {
 #define F(name) REDLINE_FIELD(redline_generate_options, name)
 #define L(name, count) REDLINE_LIST(redline_generate_options, name, count)
-constexpr Field kGenerateFields[] = {F(max_tokens),
-                                     F(temperature),
-                                     F(top_p),
-                                     F(top_k),
-                                     F(min_p),
-                                     F(repetition_penalty),
-                                     F(presence_penalty),
-                                     F(frequency_penalty),
-                                     F(has_seed),
-                                     F(seed),
-                                     L(stop, num_stop),
-                                     F(ignore_eos),
-                                     F(skip_special_tokens),
-                                     F(add_bos),
-                                     F(parse_special),
-                                     F(logprobs),
-                                     L(logit_bias_tokens, num_logit_bias),
-                                     L(logit_bias_values, num_logit_bias),
-                                     L(bad_words, num_bad_words),
-                                     F(json_schema),
-                                     F(regex),
-                                     F(grammar),
-                                     L(choices, num_choices),
-                                     F(tool_calls),
-                                     F(parallel_tool_calls),
-                                     L(adapters, num_adapters),
-                                     F(priority),
-                                     F(timeout_ms),
-                                     F(client),
-                                     F(cache_salt),
-                                     F(penalty_last_n),
-                                     F(typical_p),
-                                     F(top_n_sigma),
-                                     F(xtc_probability),
-                                     F(xtc_threshold),
-                                     F(dry_multiplier),
-                                     F(dry_base),
-                                     F(dry_allowed_length),
-                                     F(dry_penalty_last_n),
-                                     L(dry_sequence_breakers, num_dry_sequence_breakers),
-                                     F(mirostat),
-                                     F(mirostat_tau),
-                                     F(mirostat_eta),
-                                     F(dynatemp_range),
-                                     F(dynatemp_exponent),
-                                     L(samplers, num_samplers),
-                                     F(min_tokens),
-                                     L(stop_token_ids, num_stop_token_ids),
-                                     F(json_compact),
-                                     F(json_additional_properties),
-                                     F(json_relaxed),
-                                     F(stop_in_reasoning)};
+  static const Fields fields = {
+#define REDLINE_OPTION(type, name, value, meaning, ...) \
+  REDLINE_ROW(redline_generate_options, type, name, meaning, __VA_ARGS__)
+#define REDLINE_REQUEST_OPTION REDLINE_OPTION
+#include "redline/generate_options.inc"
+      F(has_seed),
+      F(seed),
+      L(stop, num_stop),
+      F(ignore_eos),
+      F(skip_special_tokens),
+      F(add_bos),
+      F(parse_special),
+      F(logprobs),
+      L(logit_bias_tokens, num_logit_bias),
+      L(logit_bias_values, num_logit_bias),
+      L(bad_words, num_bad_words),
+      F(json_schema),
+      F(regex),
+      F(grammar),
+      L(choices, num_choices),
+      F(tool_calls),
+      F(parallel_tool_calls),
+      L(adapters, num_adapters),
+      L(dry_sequence_breakers, num_dry_sequence_breakers),
+      L(samplers, num_samplers),
+      L(stop_token_ids, num_stop_token_ids),
+      F(json_compact),
+      F(json_additional_properties),
+      F(json_relaxed)};
 #undef L
 #undef F
+  return fields;
+}
 
-constexpr Field kLogitsFields[] = {REDLINE_LIST(redline_logits_options, adapters, num_adapters)};
+const Fields& logits_fields() {
+  static const Fields fields = {REDLINE_LIST(redline_logits_options, adapters, num_adapters)};
+  return fields;
+}
 
-#define F(name) REDLINE_FIELD(redline_embedding_options, name)
-constexpr Field kEmbeddingFields[] = {F(runtime),    F(threads),          F(device),          F(dtype),     F(pooling),
-                                      F(max_length), F(max_batch_tokens), F(use_interpreter), F(trace_file)};
-#undef F
+const Fields& embedding_fields() {
+  static const Fields fields = {
+#define REDLINE_OPTION(type, name, value, meaning, ...) \
+  REDLINE_ROW(redline_embedding_options, type, name, meaning, __VA_ARGS__)
+#include "redline/embedding_options.inc"
+      REDLINE_FIELD(redline_embedding_options, runtime)};
+  return fields;
+}
 
+const Fields& embed_fields() {
 #define F(name) REDLINE_FIELD(redline_embed_options, name)
-constexpr Field kEmbedFields[] = {F(prompt_name), F(truncate), F(normalize), F(dimensions)};
+  static const Fields fields = {F(prompt_name), F(truncate), F(normalize), F(dimensions)};
 #undef F
+  return fields;
+}
 
-#define F(name) REDLINE_FIELD(redline_image_pipeline_options, name)
-constexpr Field kPipelineFields[] = {
-    F(runtime),         F(threads),          F(device),
-    F(dtype),           F(max_side),         F(max_batch),
-    F(front_blocks),    F(tail_blocks),      F(vae_tile),
-    F(use_interpreter), F(transformer_file), F(step_cache_file),
-    F(vae_folder),      F(trace_file),       REDLINE_LIST(redline_image_pipeline_options, adapters, num_adapters),
-    F(max_adapter_rank)};
-#undef F
+const Fields& pipeline_fields() {
+  static const Fields fields = {
+#define REDLINE_OPTION(type, name, value, meaning, ...) \
+  REDLINE_ROW(redline_image_pipeline_options, type, name, meaning, __VA_ARGS__)
+#include "redline/image_options.inc"
+      REDLINE_FIELD(redline_image_pipeline_options, runtime),
+      REDLINE_LIST(redline_image_pipeline_options, adapters, num_adapters)};
+  return fields;
+}
 
+const Fields& request_fields() {
 #define F(name) REDLINE_FIELD(redline_image_request, name)
-constexpr Field kRequestFields[] = {REDLINE_LIST(redline_image_request, prompts, num_prompts),
-                                    F(negative_prompt),
-                                    F(width),
-                                    F(height),
-                                    F(num_inference_steps),
-                                    F(guidance_scale),
-                                    F(true_cfg_scale),
-                                    F(guidance_begin),
-                                    F(guidance_end),
-                                    F(split_guidance),
-                                    F(max_sequence_length),
-                                    F(num_images),
-                                    F(has_seed),
-                                    F(seed),
-                                    F(seed_each),
-                                    F(scheduler),
-                                    F(cache),
-                                    F(quality),
-                                    F(steps_budget),
-                                    F(init_noise),
-                                    F(prompt_embeds),
-                                    F(pooled_embeds),
-                                    F(init_image),
-                                    F(mask),
-                                    F(strength),
-                                    F(keep_unmasked),
-                                    F(keep_latents),
-                                    F(negative_prompt_embeds),
-                                    F(negative_pooled_embeds),
-                                    F(skip_decode),
-                                    F(resize)};
+  static const Fields fields = {
+#define REDLINE_OPTION(type, name, value, meaning, ...) \
+  REDLINE_ROW(redline_image_request, type, name, meaning, __VA_ARGS__)
+#include "redline/image_request.inc"
+      REDLINE_LIST(redline_image_request, prompts, num_prompts),
+      F(num_images),
+      F(has_seed),
+      F(seed),
+      F(scheduler),
+      F(init_noise),
+      F(prompt_embeds),
+      F(pooled_embeds),
+      F(init_image),
+      F(mask),
+      F(negative_prompt_embeds),
+      F(negative_pooled_embeds)};
 #undef F
+  return fields;
+}
 
-#define F(name) REDLINE_FIELD(redline_network_options, name)
-constexpr Field kNetworkFields[] = {F(runtime),     F(threads),          F(device),          F(dtype),
-                                    F(max_batch),   F(max_latent_side),  F(max_text_tokens), F(front_blocks),
-                                    F(tail_blocks), F(max_adapter_rank), F(vae_tile)};
-#undef F
+const Fields& network_fields() {
+  static const Fields fields = {
+#define REDLINE_OPTION(type, name, value, meaning, ...) \
+  REDLINE_ROW(redline_network_options, type, name, meaning, __VA_ARGS__)
+#include "redline/network_options.inc"
+      REDLINE_FIELD(redline_network_options, runtime)};
+  return fields;
+}
 
+const Fields& step_fields() {
 #define F(name) REDLINE_FIELD(redline_network_step, name)
-constexpr Field kStepFields[] = {F(context),
-                                 F(step),
-                                 F(steps),
-                                 F(sigma),
-                                 F(next_sigma),
-                                 F(step_size),
-                                 REDLINE_LIST(redline_network_step, timesteps, num_timesteps)};
+  static const Fields fields = {F(context),
+                                F(step),
+                                F(steps),
+                                F(sigma),
+                                F(next_sigma),
+                                F(step_size),
+                                REDLINE_LIST(redline_network_step, timesteps, num_timesteps)};
 #undef F
+  return fields;
+}
 
-/// Adds the class of a struct, with a property for each field, and kind(name), which returns the kind of value that a
-/// field takes.
-template <class S, size_t kCount>
-nb::class_<Options<S>> add_struct(nb::module_& m, const char* name, const Field (&fields)[kCount]) {
-  nb::class_<Options<S>> type(m, name);
-  for (const Field& field : fields) {
-    const std::string getter = std::string("def ") + field.name + "(self) -> " + field.get_type;
-    const std::string setter = std::string("def ") + field.name + "(self, value: " + field.type + ", /) -> None";
-    const Field* const f = &field;
-    type.def_prop_rw(
-        field.name,
-        [f](const Options<S>& self) {
-          const char* const begin = reinterpret_cast<const char*>(&self.value);
-          return f->get(begin + f->offset,
-                        f->count_offset == 0 ? 0 : *reinterpret_cast<const size_t*>(begin + f->count_offset));
-        },
-        [f](Options<S>& self, nb::handle value) {
-          char* const begin = reinterpret_cast<char*>(&self.value);
-          size_t none = 0;
-          f->set(begin + f->offset, f->count_offset == 0 ? &none : reinterpret_cast<size_t*>(begin + f->count_offset),
-                 value, self.memory);
-        },
-        nb::for_getter(nb::sig(getter.c_str())), nb::for_setter(nb::sig(setter.c_str())),
-        nb::for_setter(nb::arg().none()));
+/// Finds a field. AttributeError: there is none.
+const Field& find_field(const Fields& fields, std::string_view name) {
+  for (const Field& field : fields)
+    if (name == field.name) return field;
+  throw nb::attribute_error(("no field " + std::string(name)).c_str());
+}
+
+nb::object read_field(const Field& field, const void* options) {
+  const char* const begin = static_cast<const char*>(options);
+  return field.get(begin + field.offset,
+                   field.count_offset == 0 ? 0 : *reinterpret_cast<const size_t*>(begin + field.count_offset));
+}
+
+/// Returns the type of the keyword in Python for a type of redline/option_types.h.
+const char* keyword_type(std::string_view type) {
+  if (type == "BOOL") return "bool";
+  if (type == "PATH") return "str | os.PathLike[str]";
+  if (type == "FLOAT" || type == "DOUBLE") return "float";
+  return type.starts_with("INT") ? "int" : "str";
+}
+
+/// Returns the rows of a struct's table, in the order of reading: (name, type, default, meaning, details, unset).
+/// `defaults`: a struct with the defaults. None is the default of a text that is not set.
+nb::list rows_of(const Fields& fields, const void* defaults) {
+  std::vector<const Field*> ordered;
+  for (const Field& field : fields)
+    if (!field.row.name.empty())
+      place_option(ordered, field.row.after, &field, [](const Field* f) { return f->row.name; });
+  const auto text = [](std::string_view t) { return nb::str(t.data(), t.size()); };
+  nb::list rows;
+  for (const Field* field : ordered) {
+    nb::object value = read_field(*field, defaults);
+    if (field->row.type == "BOOL") value = nb::bool_(PyObject_IsTrue(value.ptr()) == 1);
+    rows.append(nb::make_tuple(text(field->row.name), keyword_type(field->row.type), value, text(field->row.meaning),
+                               text(field->row.details), text(field->row.unset)));
   }
+  return rows;
+}
+
+/// Adds the class of a struct. Its attributes are the fields. kind(name) returns the kind of value that a field takes,
+/// fields() the names of all fields, and rows() their table. `init` is redline_X_init.
+template <class S, class Init>
+nb::class_<Options<S>> add_struct(nb::module_& m, const char* name, const Fields& fields, const Init& init) {
+  nb::class_<Options<S>> type(m, name);
   type.def(
-      "kind",
-      [&fields](const Options<S>&, std::string_view name) {
-        for (const Field& field : fields) {
-          if (name == field.name) return field.kind;
-        }
-        throw nb::attribute_error("no such field");
+      "__getattr__",
+      [&fields](const Options<S>& self, std::string_view field) -> nb::object {
+        return read_field(find_field(fields, field), &self.value);
       },
+      nb::arg("name"), nb::sig("def __getattr__(self, name: str, /) -> typing.Any"));
+  type.def(
+      "__setattr__",
+      [&fields](Options<S>& self, std::string_view field, nb::handle value) {
+        const Field& f = find_field(fields, field);
+        char* const begin = reinterpret_cast<char*>(&self.value);
+        size_t none = 0;
+        f.set(begin + f.offset, f.count_offset == 0 ? &none : reinterpret_cast<size_t*>(begin + f.count_offset), value,
+              self.memory);
+      },
+      nb::arg("name"), nb::arg("value").none(),
+      nb::sig("def __setattr__(self, name: str, value: typing.Any, /) -> None"));
+  type.def(
+      "kind", [&fields](const Options<S>&, std::string_view field) { return find_field(fields, field).kind; },
       nb::arg("name"));
+  type.def_static(
+      "fields",
+      [&fields] {
+        nb::list names;
+        for (const Field& field : fields) names.append(field.name);
+        return names;
+      },
+      nb::sig("def fields() -> list[str]"));
+  type.def_static(
+      "rows",
+      [&fields, init] {
+        S defaults = {};
+        init(&defaults);
+        return rows_of(fields, &defaults);
+      },
+      nb::sig("def rows() -> list[tuple[str, str, typing.Any, str, str, str]]"));
   return type;
 }
 
-template <class S, void (*kInit)(S*, size_t), size_t kCount>
-void add_struct_with_defaults(nb::module_& m, const char* name, const Field (&fields)[kCount]) {
-  add_struct<S>(m, name, fields).def("__init__", [](Options<S>* self) {
+template <class S, void (*kInit)(S*, size_t)>
+void add_struct_with_defaults(nb::module_& m, const char* name, const Fields& fields) {
+  add_struct<S>(m, name, fields, [](S* value) { kInit(value, sizeof *value); }).def("__init__", [](Options<S>* self) {
     new (self) Options<S>();
     kInit(&self->value, sizeof self->value);
   });
@@ -461,17 +459,21 @@ void add_struct_with_defaults(nb::module_& m, const char* name, const Field (&fi
 }  // namespace
 
 void add_options(nb::module_& m) {
-  add_struct_with_defaults<redline_runtime_options, redline_runtime_options_init>(m, "RuntimeOptions", kRuntimeFields);
-  add_struct_with_defaults<redline_model_options, redline_model_options_init>(m, "ModelOptions", kModelFields);
-  add_struct_with_defaults<redline_logits_options, redline_logits_options_init>(m, "LogitsOptions", kLogitsFields);
+  add_struct_with_defaults<redline_runtime_options, redline_runtime_options_init>(m, "RuntimeOptions",
+                                                                                  runtime_fields());
+  add_struct_with_defaults<redline_model_options, redline_model_options_init>(m, "ModelOptions", model_fields());
+  add_struct_with_defaults<redline_logits_options, redline_logits_options_init>(m, "LogitsOptions", logits_fields());
   add_struct_with_defaults<redline_embedding_options, redline_embedding_options_init>(m, "EmbeddingOptions",
-                                                                                      kEmbeddingFields);
-  add_struct_with_defaults<redline_embed_options, redline_embed_options_init>(m, "EmbedOptions", kEmbedFields);
+                                                                                      embedding_fields());
+  add_struct_with_defaults<redline_embed_options, redline_embed_options_init>(m, "EmbedOptions", embed_fields());
   add_struct_with_defaults<redline_image_pipeline_options, redline_image_pipeline_options_init>(
-      m, "ImagePipelineOptions", kPipelineFields);
-  add_struct_with_defaults<redline_network_options, redline_network_options_init>(m, "NetworkOptions", kNetworkFields);
-  add_struct_with_defaults<redline_network_step, redline_network_step_init>(m, "NetworkStep", kStepFields);
-  add_struct<redline_generate_options>(m, "GenerateOptions", kGenerateFields)
+      m, "ImagePipelineOptions", pipeline_fields());
+  add_struct_with_defaults<redline_network_options, redline_network_options_init>(m, "NetworkOptions",
+                                                                                  network_fields());
+  add_struct_with_defaults<redline_network_step, redline_network_step_init>(m, "NetworkStep", step_fields());
+  add_struct<redline_generate_options>(
+      m, "GenerateOptions", generate_fields(),
+      [](redline_generate_options* value) { redline_generate_options_init(value, sizeof *value, nullptr); })
       .def(
           "__init__",
           [](GenerateOptions* self, nb::handle_t<Model> model) {
@@ -481,7 +483,9 @@ void add_options(nb::module_& m) {
           },
           nb::arg("model"))
       .def("copy", [](const GenerateOptions& self) { return GenerateOptions(self); });
-  add_struct<redline_image_request>(m, "ImageRequest", kRequestFields)
+  add_struct<redline_image_request>(
+      m, "ImageRequest", request_fields(),
+      [](redline_image_request* value) { redline_image_request_init(value, sizeof *value, nullptr); })
       .def(
           "__init__",
           [](ImageRequest* self, nb::handle_t<ImagePipeline> pipeline) {

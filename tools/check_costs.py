@@ -164,7 +164,8 @@ def measure(tree, kind, build):
     files = tree.touched()
     sources = [name for name in files if name.endswith(".cc")]
     # A header is compiled through a source that includes it.
-    sources += {"block format": ["src/tensor/dtype.cc"], "instruction set": ["src/kernels/cpu/rms_norm.kernel.cc"]}.get(kind, [])
+    sources += {"block format": ["src/tensor/dtype.cc"], "instruction set": ["src/kernels/cpu/rms_norm.kernel.cc"],
+                "engine option": ["src/capi/model.cc", "src/cli/option_rows.cc", "src/cli/run_command.cc"]}.get(kind, [])
     error = compile_touched(tree, sources) if build else ""
     tree.restore()
     return files, error

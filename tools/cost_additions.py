@@ -238,6 +238,32 @@ def add_option_row(tree, table, row):
     tree.replace(f"include/redline/{table}.inc", r"\n\n#undef REDLINE_OPTION\n", lambda match: f"\n{row}{match[0]}")
 
 
+def add_engine_option(tree):
+    """A limit that the engine checks. The row is all that C, Python, the command line and their documents need."""
+    add_option_row(tree, "text_engine_options", """REDLINE_OPTION(INT64, starling, 0, "number of starlings, for a test of costs",
+               .unset = "as many as there are", .flag = "starling", .symbol = "N", .min = 0, .max = 1000)""")
+    tree.replace("src/llm/stepper.cc", r"(Status Stepper::set_limits\(const TextEngineOptions& options\) \{\n)", r"""\1  if (options.starling < 0)
+    return invalid_argument("starling {} must not be negative", options.starling);
+""")
+    tree.write("tests/llm/starling_test.cc", """#include <gtest/gtest.h>
+
+#include "redline/text.h"
+
+namespace redline {
+namespace {
+
+TEST(Starling, MustNotBeNegative) {
+  TextEngineOptions options;
+  options.starling = -1;
+  const auto engine = TextEngine::open(REDLINE_SOURCE_DIR "/assets/redline-tales", options);
+  EXPECT_EQ(engine.status().message(), "starling -1 must not be negative");
+}
+
+}  // namespace
+}  // namespace redline
+""")
+
+
 def add_sampler(tree):
     """Keeps tokens at least half as likely as the best, where the new member of SamplingOptions says so."""
     add_option_row(tree, "generate_options", 'REDLINE_OPTION(FLOAT, starling, 0, "drop tokens less likely than starling / 2 times the most likely one; 0: off")')
@@ -753,6 +779,9 @@ ADDITIONS = {
         "`simd_NAME.inc`; its name, flags and features in `cmake/RedlineKernels.cmake`; the tests of kernels run for every set. A "
         "feature that no other set needs is detected in `kernels/cpu/cpu_features.cc`"),
     "endpoint": (add_endpoint, 2, 2, "`server/endpoints/NAME.cc`, which the build finds, a test"),
+    "engine option": (
+        add_engine_option, 3, 3,
+        "its row in `redline/text_engine_options.inc`, from which C++, C, Python, flags and their help are made, its use, a test"),
     "command": (
         add_command, 2, 3,
         "`cli/NAME_command.cc`, which the build finds, `tests/e2e/NAME.test`; and its page in `docs/cli.md`, which `redline help "

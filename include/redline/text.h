@@ -150,8 +150,8 @@ struct OutputConstraint {
 };
 
 /// Prompt and options of TextEngine::generate() and submit(). Further members are the request rows of
-/// redline/generate_options.inc: max_tokens, priority, timeout_ms (kTimeout), client, cache_salt, min_tokens
-/// and stop_in_reasoning.
+/// redline/generate_options.inc: max_tokens, priority, timeout_ms (kTimeout), client, cache_salt, min_tokens,
+/// stop_in_reasoning and num_speculative_tokens.
 struct GenerateRequest {
   /// Tokens, and rows of embeddings; empty: starts from BOS, an error if the model has none. Penalties and samplers see
   /// the tokens only.
@@ -170,8 +170,6 @@ struct GenerateRequest {
   int num_logprobs = -1;  ///< k >= 0: report log probabilities of each token and of the k most likely ones; -1: none
   AdapterWeights adapters;
   OutputConstraint constraint;  ///< generate() and submit() compile it and return its errors
-  /// maximum number of drafted tokens in one step; -1: TextEngineOptions::num_speculative_tokens; 0: none
-  int64_t num_speculative_tokens = -1;
 };
 
 struct TokenLogprob {

@@ -36,7 +36,8 @@ struct BatchArgs {
   }
 };
 
-/// Requests beyond those of a step that are prepared already, so that none of its places is ever empty.
+/// Returns the number of requests that are prepared at once: twice the places of a step, so that a free place is filled
+/// at once.
 int64_t requests_at_once(const BatchArgs& args) { return 2 * args.engine.values.max_sequences; }
 
 class Batch {
@@ -69,7 +70,7 @@ class Batch {
   }
 
  private:
-  /// The models that the requests that are left name, each under the name that they give it.
+  /// Returns name and path of each model to open: those of --model, else those that the unanswered requests name.
   Result<std::vector<std::pair<std::string, std::string>>> models_of(const server::BatchInput& input,
                                                                      const server::BatchOutput& output) const {
     std::vector<std::pair<std::string, std::string>> models;
@@ -86,7 +87,7 @@ class Batch {
     return models;
   }
 
-  /// "BASE:NAME" with an adapter NAME: "BASE"; "NAME": "".
+  /// Removes the name of an adapter: "BASE:NAME" becomes "BASE", and "NAME" becomes "".
   std::string without_adapter(const std::string& model) const {
     for (const std::string& text : args_.lora) {
       const std::string name = name_and_path(text).first;
@@ -98,7 +99,7 @@ class Batch {
 
   Status open_models(const server::BatchInput& input, const server::BatchOutput& output) {
     REDLINE_ASSIGN(const auto models, models_of(input, output));
-    std::map<std::string, int64_t> names;  // and the line that gives it first
+    std::map<std::string, int64_t> names;  // model name, and the number of the first line that has it
     for (const server::BatchLine& line : input.lines())
       if (line.is_request() && !output.has(line)) names.emplace(line.model, line.number);
     if (names.empty()) return {};  // nothing but lines that are not requests
@@ -116,7 +117,8 @@ class Batch {
     return check_names(names);
   }
 
-  /// Before the first request is computed: a name that no model has would be an error in thousands of answers.
+  /// Checks the names before the first request is computed. A name that no model has would otherwise be the same error
+  /// in thousands of answers.
   Status check_names(const std::map<std::string, int64_t>& names) {
     for (const auto& entry : names) {
       const std::string& name = entry.first;
@@ -169,7 +171,7 @@ class Batch {
         options.max_adapter_rank = std::max(options.max_adapter_rank, rank);
       }
     REDLINE_ASSIGN(auto engine, open_engine(path, options, terminal_));
-    constexpr int64_t kMaxWaiting = 1000000;  // requests may ask for many texts
+    constexpr int64_t kMaxWaiting = 1000000;  // large, because one request may have many texts
     auto model = std::make_shared<server::ServedModel>(name, std::move(engine), kMaxWaiting);
     if (has_adapters)
       for (const std::string& text : args_.lora) {

@@ -133,7 +133,7 @@ class BenchProgressBar {
   int64_t shown_ = 0;
 };
 
-/// The report of `bench(request)`, with a progress bar.
+/// Runs `bench(request)` with a progress bar and returns its report.
 template <class Request, class Bench>
 auto run_with_progress(Request& request, Bench bench) {
   BenchProgressBar bar;

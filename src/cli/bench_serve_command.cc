@@ -67,21 +67,21 @@ struct BenchServeArgs {
   }
 };
 
-/// A server of this process; the sockets end first.
+/// A server in this process. Its members are destroyed in reverse order, so the sockets are closed first.
 struct OwnServer {
   std::shared_ptr<server::ServedModel> served;
   std::unique_ptr<server::App> app;
   std::unique_ptr<server::HttpServer> http;
 };
 
-/// One of the servers that are measured.
+/// A server to measure.
 struct Measured {
   std::string label;
   lab::ServeTarget target;
-  OwnServer own;  ///< of a model
+  OwnServer own;  ///< the server, if the target is a model
 };
 
-/// "NAME", "NAME=PATH".
+/// Splits "NAME=PATH" at the sign; the second part of "NAME" is "".
 std::pair<std::string, std::string> name_and_rest(const std::string& text) {
   const size_t sign = text.find('=');
   return {text.substr(0, sign), sign == std::string::npos ? "" : text.substr(sign + 1)};
@@ -113,7 +113,7 @@ class AdapterFolder {
   bool is_temporary_ = false;
 };
 
-/// How many words a text of so many tokens has: that depends on the tokenizer.
+/// Converts numbers of tokens to numbers of words. The ratio depends on the tokenizer.
 struct LoadWords {
   double tokens_per_word = 1;
   int64_t of(int64_t tokens) const {
@@ -156,7 +156,7 @@ Result<OwnServer> serve_model(const BenchServeArgs& args, const std::string& mod
   return own;
 }
 
-/// "TARGET", "NAME=TARGET".
+/// Opens a target, which is given as "TARGET" or "NAME=TARGET".
 Result<Measured> open_target(const BenchServeArgs& args, const std::string& text, Terminal& terminal) {
   Measured measured;
   measured.label = text;
@@ -179,7 +179,7 @@ Result<Measured> open_target(const BenchServeArgs& args, const std::string& text
   return measured;
 }
 
-/// In which ways a load is sent.
+/// The ways to send a load.
 enum class Way : uint8_t { kPlain, kAdapters, kWithoutHttp };
 
 struct ServeRow {
@@ -188,7 +188,7 @@ struct ServeRow {
   double rate = 0;
   Way way = Way::kPlain;
   lab::LoadSummary summary;
-  std::optional<double> share;  ///< of the tokens/s of the same server's plain row
+  std::optional<double> share;  ///< ratio of the tokens/s to those of the same server's plain row
 };
 
 lab::LoadOptions load_of(const BenchServeArgs& args, const LoadWords& words, int64_t streams, double rate,
@@ -205,14 +205,14 @@ lab::LoadOptions load_of(const BenchServeArgs& args, const LoadWords& words, int
   const std::string prefix = args.shared_prefix > 0 ? lab::load_text(words.of(args.shared_prefix), ~seed) + " " : "";
   const int64_t min = args.prompt.front(), max = std::max(min, args.prompt.back());
   for (int64_t i = 0; i < count; ++i) {
-    // Even over the range in every row, in an order that looks random.
+    // In every row the lengths are spread evenly over the range, in an order that looks random.
     const int64_t tokens = min + (max - min) * ((i * 7919) % count) / std::max<int64_t>(count - 1, 1);
     load.prompts.push_back(prefix + lab::load_text(words.of(tokens), seed + static_cast<uint64_t>(i) + 1));
   }
   return load;
 }
 
-/// The first requests of a server are slower. They show how many tokens a word has.
+/// Sends a few requests, because the first ones of a server are slower, and measures how many tokens a word has.
 Result<LoadWords> warm_up(const BenchServeArgs& args, const Measured& server) {
   constexpr int64_t kWords = 32;
   lab::LoadOptions load;
@@ -310,7 +310,7 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
     REDLINE_ASSIGN(Measured measured, open_target(args, target, terminal));
     servers.push_back(std::move(measured));
   }
-  std::vector<ServeRow> rows;  // the servers take turns, so that what else the machine does meets all of them
+  std::vector<ServeRow> rows;  // servers alternate, so that other load on the machine affects all of them
   const auto add_rows = [&](int64_t streams, double rate) {
     for (const Measured& server : servers) {
       rows.push_back({.server = &server, .streams = streams, .rate = rate});
@@ -323,17 +323,17 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
     for (const int64_t streams : args.streams) add_rows(streams, 0);
 
   const InterruptGuard guard;
-  std::optional<LoadWords> words;  // as the first server's tokenizer has them
+  std::optional<LoadWords> words;  // measured with the first server's tokenizer
   for (const Measured& server : servers) {
     REDLINE_ASSIGN(const LoadWords of_server, warm_up(args, server));
     if (!words) words = of_server;
   }
   const ServeRow* plain = nullptr;
-  uint64_t number = 0;  // of the load
+  uint64_t number = 0;  // number of the load
   for (ServeRow& row : rows) {
     if (row.way == Way::kPlain) plain = &row;
     if (row.way == Way::kPlain && row.server == &servers.front()) ++number;
-    // All servers get the same texts. Each way gets other ones, so that none of them is in a cache yet.
+    // All servers get the same texts. Each way gets different ones, so that no text is in a cache yet.
     constexpr uint64_t kWays = 3;
     lab::LoadOptions load =
         load_of(args, *words, row.streams, row.rate, kWays * number + static_cast<uint64_t>(row.way));

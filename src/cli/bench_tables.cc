@@ -58,7 +58,7 @@ std::string machine_line(const MachinePeaks& peaks) {
       continue;
     }
     machine += fmt::format("reads {:.1f} GB/s", c->all);
-    // Not the memory's: it fits into a cache.
+    // The buffer fits into a cache, so this is not the bandwidth of the memory.
     if (peaks.read_bytes > 0)
       machine += fmt::format(" (of {} again and again, as much as a step reads)",
                              human_bytes(static_cast<double>(peaks.read_bytes)));

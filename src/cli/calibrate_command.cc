@@ -83,11 +83,11 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
   options.evaluations = args.evaluations;
   options.budgets = args.budgets;
   const std::string output = args.output.empty() ? lab::calibration_path(options.model) : args.output;
-  REDLINE_TRY(lab::check_calibration(output));  // before minutes of work, not after
+  REDLINE_TRY(lab::check_calibration(output));  // checked before minutes of work, not after them
   Result<lab::CalibrateReport> made = calibrate_with_progress(options);
   if (!made.ok()) return explain_kind(made.status(), options.model, ModelUse::kImage);
   const lab::CalibrateReport report = std::move(made).value();
-  // First what cannot fail: a full disk must not lose what was found.
+  // Print the result before the file is written, because writing may fail on a full disk.
   print_calibration(args, options.model, report, output, terminal);
   terminal.flush();
   Status written;

@@ -143,7 +143,7 @@ class Chat {
   Status ask(const std::string& message) {
     session_.messages().push_back({"user", message, ""});
     Status status = answer();
-    // A message that could not be answered is not kept.
+    // Drop a message that could not be answered.
     if (!status.ok() && !session_.messages().empty() && session_.messages().back().role == "user")
       session_.messages().pop_back();
     return status;
@@ -155,7 +155,7 @@ class Chat {
   }
 
  private:
-  /// A line; several if one ends in a backslash, or between """ and """.
+  /// Reads a message: one line, or several lines if a line ends in a backslash or the text is between """ and """.
   TypedLine::Kind read_message(std::string& message) {
     constexpr const char *kPrompt = ">>> ", *kMore = "... ";
     constexpr std::string_view kQuotes = "\"\"\"";
@@ -183,7 +183,7 @@ class Chat {
     }
   }
 
-  /// A message, or a command.
+  /// Executes what was typed: a message, or a command.
   Status take(const std::string& text) {
     if (!text.starts_with('/')) return ask(text);
     if (text.starts_with("//")) return ask(text.substr(1));
@@ -211,7 +211,7 @@ class Chat {
   Status answer() {
     GenerateRequest request;
     REDLINE_ASSIGN(request.sampling, settings_.sampling.options(engine_.default_sampling()));
-    // With a seed, another answer still is another.
+    // With a fixed seed, /retry must give a different answer, so the number of answers is added.
     if (settings_.sampling.seed) request.sampling.seed = *settings_.sampling.seed + num_answers_;
     request.max_tokens = settings_.max_tokens < 0 ? engine_.info().context : settings_.max_tokens;
     request.stop = settings_.stop;
@@ -346,7 +346,7 @@ class Chat {
       stats_ = value == "on";
       return {};
     }
-    // The flags of the command line, in the same words and with the same checks.
+    // /set accepts the flags of the command line, with the same names and checks.
     std::map<std::string, std::string> assigned = assigned_;
     if (value == "default") assigned.erase(name);
     else assigned[name] = value;
@@ -392,11 +392,11 @@ class Chat {
   ChatSession session_;
   const ChatSettings at_start_;
   ChatSettings settings_;
-  std::map<std::string, std::string> assigned_;  ///< by /set
+  std::map<std::string, std::string> assigned_;  ///< values set by /set
   bool stats_, is_over_ = false;
   const bool shows_reasoning_;
   uint64_t num_answers_ = 0;
-  std::string preset_;  ///< what the next line begins with
+  std::string preset_;  ///< text with which the next line begins
   std::string last_stats_;
 };
 

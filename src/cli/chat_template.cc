@@ -10,10 +10,10 @@
 namespace redline::cli {
 namespace {
 
-/// A format is recognized by words of its template. Of several that fit, the first.
+/// A chat format. A template has the first of these formats whose words it contains.
 struct ChatFormat {
   std::string_view first_word, second_word;
-  std::string_view before, after;  ///< the prompt
+  std::string_view before, after;  ///< text before and after the prompt
 };
 constexpr ChatFormat kFormats[] = {
     {"<|im_start|>", "<|im_end|>", "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"},
@@ -28,7 +28,7 @@ constexpr ChatFormat kFormats[] = {
     {"<|user|>", "<|assistant|>", "<|user|>\n", "</s>\n<|assistant|>\n"},
 };
 
-/// For bash, zsh and ksh: $'...', in which line breaks are visible.
+/// Quotes a text for bash, zsh and ksh as $'...', in which line breaks are visible.
 std::string shell_quoted(std::string_view text) {
   std::string quoted = "$'";
   for (const char c : text) {

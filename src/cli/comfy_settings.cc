@@ -9,12 +9,12 @@
 namespace redline::cli {
 namespace {
 
-constexpr int kMaxDepth = 64;  // of links, which may form a circle in a damaged graph
+constexpr int kMaxDepth = 64;  // maximum number of links to follow; in a damaged graph they may form a circle
 /// Upper limit of the inputs that all followed links of a graph lead to. A circle of nodes with five links each has
 /// 5^kMaxDepth ways around it.
 constexpr size_t kMaxLinkedInputs = 1'000'000;
 
-/// Nodes that change nothing of what the options say.
+/// Nodes that do not affect any option.
 constexpr std::string_view kNeutral[] = {"VAEDecode",
                                          "VAEDecodeTiled",
                                          "SaveImage",
@@ -52,7 +52,7 @@ class ComfyGraph {
     return node.is_object() && type != node.end() && type->is_string() ? type->get<std::string>() : "";
   }
 
-  /// An input of a node; null if it has none of that name. `used`: the caller takes it over.
+  /// Returns an input of a node; nullptr: it has no input of that name.
   const Json* input(const Json& node, const char* name) const {
     const auto inputs = node.find("inputs");
     if (inputs == node.end() || !inputs->is_object()) return nullptr;
@@ -60,7 +60,7 @@ class ComfyGraph {
     return found == inputs->end() || found->is_null() ? nullptr : &*found;
   }
 
-  /// The node that a link ["6", 0] leads to; null: `value` is no link.
+  /// Returns the node to which a link such as ["6", 0] leads; nullptr: `value` is not a link.
   const Json* linked(const Json* value) {
     if (!value || !value->is_array() || value->empty() || !(*value)[0].is_string()) return nullptr;
     const auto found = by_id_.find((*value)[0].get_ref<const std::string&>());
@@ -73,7 +73,7 @@ class ComfyGraph {
     return found->second;
   }
 
-  /// A value, or that of the primitive node to which it is linked.
+  /// Returns a value, or the value of the primitive node to which it is linked.
   const Json* value_of(const Json* value, int depth = 0) {
     const Json* node = depth < kMaxDepth ? linked(value) : nullptr;
     if (!node) return value && !value->is_array() ? value : nullptr;
@@ -111,7 +111,7 @@ class ComfyGraph {
     for (const char* key : {"start_at_step", "end_at_step", "add_noise"})
       if (const Json* value = input(sampler, key); value && *value != 0 && *value != 10000 && *value != "enable")
         read_.left_out.push_back(fmt::format("{}: {}", key, value->dump()));
-    // "simple" is the schedule of flow models, and "normal" that of the others.
+    // "simple" is the usual schedule of flow models, and "normal" that of other models.
     take_sampler(name, schedule == "simple" ? "" : schedule, "sampler_name", "scheduler", read_);
   }
 
@@ -120,7 +120,7 @@ class ComfyGraph {
     return value && value->is_string() ? value->get<std::string>() : "";
   }
 
-  /// The text of the encoder behind a conditioning, and the guidance on the way there.
+  /// Takes the text of the encoder from which a conditioning comes, and the guidance of the nodes between the two.
   void take_prompt(const Json* link, const char* option) {
     const Json* node = linked(link);
     for (int depth = 0; node && depth < kMaxDepth; ++depth) {
@@ -150,13 +150,13 @@ class ComfyGraph {
       read_.left_out.push_back(fmt::format("initial image: {}", text(*image, "image")));
   }
 
-  /// Without the initial image, which is another file, a strength has no meaning.
+  /// Lists the strength as left out: it has no meaning without the initial image, which is a file of its own.
   void take_strength(const Json& node) {
     if (const Json* denoise = input(node, "denoise"); denoise && denoise->is_number() && *denoise != 1)
       read_.left_out.push_back(fmt::format("denoise: {}", denoise->dump()));
   }
 
-  /// Names the nodes that no option stands for.
+  /// Lists the nodes that correspond to no option.
   void name_others() {
     std::set<std::string> named;
     for (const auto& [id, node] : nodes_.items()) {
@@ -174,7 +174,8 @@ class ComfyGraph {
 
   const Json& nodes_;
   ReadSettings& read_;
-  std::unordered_map<std::string, const Json*> by_id_;  ///< a search in nodes_ would look at all of them
+  /// index of nodes_, because a search in nodes_ would visit all of them
+  std::unordered_map<std::string, const Json*> by_id_;
   std::set<std::string> used_;
   size_t inputs_left_ = kMaxLinkedInputs;
 };

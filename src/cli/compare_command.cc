@@ -86,7 +86,7 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
   Result<lab::CompareReport> made = compare_with_progress(options);
   if (!made.ok()) return explain_kind(made.status(), options.model, ModelUse::kImage);
   const lab::CompareReport report = std::move(made).value();
-  // First what cannot fail: a full disk must not lose what was measured.
+  // Print the result before the files are written, because writing may fail on a full disk.
   terminal.write(args.json ? report.to_json() : compare_table(report));
   terminal.flush();
   Status written;

@@ -6,7 +6,7 @@
 namespace redline::cli {
 namespace {
 
-/// Single-quoted for any of the three shells.
+/// Quotes a text with single quotes for bash, zsh or fish.
 std::string shell_quote(std::string_view text, bool is_fish = false) {
   std::string result = "'";
   for (const char c : text) {
@@ -27,7 +27,7 @@ void for_each_flag(const Command& command, const std::function<void(const Option
   use({"help", "", "explain this command", {.letter = 'h'}});
 }
 
-/// The choices of a command's first argument (shells, commands), or files.
+/// Returns the choices of a command's first argument (shells, commands); empty: it has none.
 std::vector<std::string> argument_choices(const Command& command) {
   std::vector<std::string> choices;
   if (std::string_view(command.name) == "help")
@@ -39,7 +39,7 @@ std::vector<std::string> argument_choices(const Command& command) {
   return choices;
 }
 
-/// The second words of the commands that begin with `name`: "serve tokenizer" of bench.
+/// Returns the second words of the commands that begin with `name`: "serve", "device" and "tokenizer" for "bench".
 std::vector<std::string_view> second_words(std::string_view name) {
   std::vector<std::string_view> words;
   for (const Command& c : bench_commands())
@@ -48,7 +48,7 @@ std::vector<std::string_view> second_words(std::string_view name) {
   return words;
 }
 
-/// The commands of two words, as a pattern of the shell's case.
+/// Returns all commands of two words as a pattern for the shell's `case`.
 std::string two_word_pattern() {
   std::vector<std::string> names;
   for (const Command& c : bench_commands()) names.push_back(shell_quote(c.name));
@@ -193,7 +193,7 @@ std::string fish_script() {
     std::string words = fmt::format("__fish_seen_subcommand_from {}", name.substr(0, space));
     if (space < SIZE_MAX) words += fmt::format("; and __fish_seen_subcommand_from {}", name.substr(space + 1));
     if (!second.empty()) words += fmt::format("; and not __fish_seen_subcommand_from {}", fmt::join(second, " "));
-    for (const Command& other : commands())  // bench serve is not serve
+    for (const Command& other : commands())  // "bench serve" must not match "serve"
       if (const auto taken = second_words(other.name); std::find(taken.begin(), taken.end(), name) != taken.end())
         words += fmt::format("; and not __fish_seen_subcommand_from {}", other.name);
     const std::string when = fmt::format("complete -c redline -n '{}'", words);

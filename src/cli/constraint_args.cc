@@ -33,7 +33,7 @@ Result<OutputConstraint> ConstraintArgs::constraint() const {
       REDLINE_ASSIGN(constraint.text, read_text_file(text->substr(1)));
       return {};
     }
-    // Neither a grammar nor a schema can be the name of a file.
+    // The text of a grammar or a schema is never the name of a file, so the user forgot the '@'.
     std::error_code error;
     if (std::filesystem::is_regular_file(*text, error))
       return invalid_argument("flag --{}: {} is a file; write @{}", flag, *text, *text);

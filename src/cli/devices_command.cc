@@ -28,7 +28,7 @@ struct DevicesArgs {
   }
 };
 
-/// The value after "KEY :" in one of the kernel's text files; "" if not found.
+/// Returns the value after "KEY :" in a text file of the operating system's kernel; "": not found.
 std::string value_in(const char* file, std::string_view key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -51,7 +51,7 @@ int allowed_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/// "q8; tiles from 8 rows on".
+/// Returns a text such as "q8; tiles from 8 rows on".
 std::string forms_text(const ActivationLayouts& forms) {
   std::string text = activation_layout_name(forms.at[0].layout);
   for (int i = 1; i < forms.count; ++i)

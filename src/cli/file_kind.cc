@@ -32,7 +32,8 @@ fs::path parent_of(const std::string& path) {
   return (normal.filename().empty() ? normal.parent_path() : normal).parent_path();
 }
 
-/// A folder whose configuration names a class of diffusers, or one with a configuration beside a model_index.json.
+/// Returns true for the folder of a component: its configuration names a class of diffusers, or a model_index.json lies
+/// in the folder around it.
 bool is_component(const fs::path& folder) {
   if (is_there(folder / "scheduler_config.json")) return true;
   if (!is_there(folder / "config.json")) return false;
@@ -59,7 +60,7 @@ Result<FileKind> kind_of_folder(const std::string& path) {
 
 FileKind kind_of_gguf(const std::string& path) {
   const Result<GgufFile> file = GgufFile::open(path);
-  if (!file.ok()) return FileKind::kGguf;  // its reader says what is wrong
+  if (!file.ok()) return FileKind::kGguf;  // the reader of GGUF files reports the problem
   const auto text = [&](const char* key) {
     const GgufValue* value = file->find(key);
     return value ? value->as_string().value_or("") : "";
@@ -68,7 +69,7 @@ FileKind kind_of_gguf(const std::string& path) {
   return is_single_file_architecture(text("general.architecture")) ? FileKind::kTransformer : FileKind::kGguf;
 }
 
-/// Beginnings of the names of text encoders beside a UNet in one file.
+/// Prefixes of the text encoders' tensors in a file that also has a UNet.
 constexpr std::string_view kPipelineTensors[] = {"cond_stage_model.", "conditioner.embedders."};
 
 bool names_pipeline_tensor(std::string_view text) {
@@ -90,7 +91,7 @@ FileKind kind_of_safetensors(const std::string& path, std::string_view header) {
   return is_single_file_header(header) ? FileKind::kTransformer : FileKind::kSafetensors;
 }
 
-/// The first bytes of a file that is shorter than the smallest of its format, by the name of the file.
+/// Returns true if a file is shorter than any file of the format that its first bytes or its name indicate.
 bool is_cut_short(const std::string& path, std::string_view text) {
   constexpr size_t kSmallestSafetensors = 10, kSmallestLlama2c = 28;
   return text.empty() || std::string_view("GGUF").starts_with(text.substr(0, 4)) ||
@@ -102,7 +103,7 @@ Status another_kind(const std::string& path, FileKind kind, const std::string& a
   return invalid_argument("{}: is {}; {}", path, file_kind_words(kind), advice);
 }
 
-/// Parts of names of tensors in the original files of image networks.
+/// Parts of tensor names in the original files of image networks.
 constexpr std::string_view kImageTensors[] = {"model.diffusion_model.", "first_stage_model.", "joint_blocks.",
                                               "input_blocks.0.0.",      "double_blocks.",     "single_blocks.",
                                               "cap_embedder.",          "transformer_blocks."};
@@ -112,7 +113,7 @@ bool names_image_tensor(std::string_view text) {
                      [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
 }
 
-/// True: a GGUF or safetensors file with an image network under its original names.
+/// Returns true for a GGUF or safetensors file with an image network under its original names.
 bool holds_image_network(const std::string& path, FileKind kind) {
   if (kind == FileKind::kGguf) {
     const Result<GgufFile> file = GgufFile::open(path);
@@ -124,7 +125,7 @@ bool holds_image_network(const std::string& path, FileKind kind) {
                                   [](const SafetensorsTensor& tensor) { return names_image_tensor(tensor.name); });
 }
 
-/// The command that takes a model of this kind.
+/// Returns advice on which command takes a model of this kind.
 std::string advice_for(const std::string& path, FileKind kind) {
   constexpr const char* kOriginalImage =
       "it holds an image network in one file; Redline reads whole pipelines of Stable Diffusion 1, 2 and XL, "
@@ -248,14 +249,14 @@ Result<FileKind> detect_file_kind(const std::string& path) {
   const std::string_view text = file->text();
   if (text.starts_with("GGUF") || text.starts_with("FUGG")) return kind_of_gguf(path);
   if (is_cut_short(path, text)) return invalid_argument("{}: incomplete: the file has {} bytes", path, text.size());
-  // safetensors: the length of a JSON object, then the object.
+  // A safetensors file begins with the length of a JSON object, and then the object.
   uint64_t header_bytes = 0;
   if (text.size() > 9) std::memcpy(&header_bytes, text.data(), 8);
   if (text.size() > 9 && text[8] == '{' && header_bytes < (uint64_t{1} << 32))
     return kind_of_safetensors(path, text.substr(8, header_bytes));
   if (text.starts_with("PK\x03\x04") && is_there(parent_of(path) / "adapter_config.json"))
     return FileKind::kTextAdapter;
-  // The names are in the pickle, which comes first.
+  // The tensor names are in the pickle, which is the first file of the archive.
   constexpr size_t kMaxPickle = size_t{4} << 20;
   if (text.starts_with("PK\x03\x04") && names_pipeline_tensor(text.substr(0, kMaxPickle)))
     return FileKind::kPipelineFile;

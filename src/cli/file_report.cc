@@ -101,16 +101,16 @@ void add_safetensors(const SafetensorsFiles& files, FileReport& report) {
   }
 }
 
-/// The keys of a JSON file as metadata.
+/// Adds the keys of a JSON file as metadata.
 Status add_config(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path));
   REDLINE_TRY(parse_json_object(text, path));
-  const Json config = parse_json_or_discard<Json>(text);  // in the order of the file
+  const Json config = parse_json_or_discard<Json>(text);  // keeps the order of the file
   for (const auto& [key, value] : config.items()) report.metadata.push_back(json_entry(key, value));
   return {};
 }
 
-/// "__metadata__" of a safetensors file: strings, such as a trainer's settings.
+/// Adds "__metadata__" of a safetensors file, whose values are strings, such as a trainer's settings.
 void add_header_metadata(const std::string_view file, FileReport& report) {
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
@@ -145,7 +145,7 @@ Status read_torch(const std::string& path, FileReport& report) {
   return {};
 }
 
-/// True: the folder lists safetensors files, some of which may be missing.
+/// Returns true if the folder has an index of safetensors files, some of which may be missing.
 bool has_index(const std::filesystem::path& folder) {
   std::error_code error;
   return std::filesystem::exists(folder / "model.safetensors.index.json", error) ||
@@ -183,11 +183,11 @@ std::string types_text(const std::vector<FileReport::TypeTotal>& totals) {
   return text;
 }
 
-/// A diffusers folder: model_index.json, and the weights of each component that it names.
+/// Reads a diffusers folder: model_index.json, and the weights of each component that it names.
 Status read_pipeline(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path + "/model_index.json"));
   REDLINE_TRY(parse_json_object(text, path + "/model_index.json"));
-  const Json index = parse_json_or_discard<Json>(text);  // in the order of the file
+  const Json index = parse_json_or_discard<Json>(text);  // keeps the order of the file
   report.pipeline_class = index.contains("_class_name") && index["_class_name"].is_string()
                               ? index["_class_name"].get<std::string>()
                               : std::string();
@@ -222,7 +222,7 @@ Status read_pipeline(const std::string& path, FileReport& report) {
   return {};
 }
 
-/// A folder of a diffusers pipeline.
+/// Reads the folder of one component of a diffusers pipeline.
 Status read_component(const std::string& path, FileReport& report) {
   report.format = "component of a diffusers folder, no weights";
   REDLINE_ASSIGN(const bool has_weights, add_folder_weights(path, report));
@@ -241,7 +241,7 @@ std::string report_text(const FileReport& report, std::string_view key) {
   return "";
 }
 
-/// A PEFT folder, a file of one, or a GGUF adapter.
+/// Reads a PEFT folder, a file in one, or a GGUF adapter.
 Status read_text_adapter(const std::string& path, FileReport& report) {
   const std::filesystem::path given(path);
   std::error_code error;

@@ -8,7 +8,8 @@
 namespace redline::cli {
 namespace {
 
-/// Flags of members that are not in sampling_parameters(), whose flags have the names of the members.
+/// Members that are not in sampling_parameters(), and their flags. The flags of sampling_parameters() have the names of
+/// the members.
 struct FlagName {
   std::string_view member, flag;
 };
@@ -40,7 +41,7 @@ constexpr FlagName kFlagNames[] = {
     {"tune_prompts", "--tune-prompts"},
 };
 
-/// The flag of a member, or the word itself.
+/// Returns the flag of a member; another word is returned unchanged.
 std::string flag_name(std::string_view word) {
   for (const FlagName& name : kFlagNames)
     if (name.member == word) return std::string(name.flag);
@@ -66,7 +67,7 @@ std::string with_flag_names(const std::string& message) {
       text += message[begin++];
       continue;
     }
-    // A name of a file or of a key in quotes is not a member.
+    // A word in quotes is the name of a file or of a key, not a member.
     const bool is_quoted = begin > 0 && (message[begin - 1] == '"' || message[begin - 1] == '\'');
     const std::string_view word = std::string_view(message).substr(begin, end - begin);
     text += is_quoted ? std::string(word) : flag_name(word);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxWidth = 100, kMinWidth = 40;
 
-/// The columns of the terminal that help is printed to, as far as they can be read comfortably.
+/// Returns the width for help: the columns of the terminal, within limits that keep the text readable.
 size_t width_of(const Terminal& terminal) {
   const Screen screen = Screen::of(terminal.output());
   return screen.is_terminal ? std::clamp(static_cast<size_t>(screen.columns), kMinWidth, kMaxWidth) : kMaxWidth;
@@ -60,7 +60,8 @@ std::string limits(const Option& o) {
   return " " + text;
 }
 
-/// The arguments, or the options of a group. With `without_rows`, options from the tables of options are left out.
+/// Returns the table of the arguments, or of the options of a group. With `without_rows`, options from the tables of
+/// options are left out.
 std::string option_table(const OptionList& options, bool arguments, std::string_view group, size_t width,
                          bool without_rows = false) {
   const Option help{"help", "", "this text", {.letter = 'h'}};
@@ -85,7 +86,7 @@ std::string option_table(const OptionList& options, bool arguments, std::string_
   return text;
 }
 
-/// A command line in lines of at most `width` columns, which a shell reads as one.
+/// Wraps a command line to at most `width` columns, so that a shell still reads it as one command.
 std::string wrap_command(std::string_view command, size_t width, size_t indent) {
   std::string text(indent, ' ');
   size_t column = indent;
@@ -134,7 +135,7 @@ std::string exit_codes() {
   return text + " (redline help exit-codes)";
 }
 
-/// `redline help exit-codes`.
+/// Returns the text of `redline help exit-codes`.
 std::string exit_codes_text(size_t width) {
   std::string text = "One exit code for each kind of failure, and its name in messages and in JSON:\n\n";
   for (const ExitCode& e : kExitCodes) {
@@ -206,7 +207,7 @@ constexpr SharedRow kSharedRows[] = {
     {"this program", "also recipes, exit-codes, fields, json"},
 };
 
-/// All commands on one screen of 80 columns and 24 rows.
+/// Returns the list of all commands, which fits on a screen of 80 columns and 24 rows.
 std::string overview() {
   std::string text = fmt::format(
       "{}: language models and image models on this machine\n"
@@ -231,7 +232,7 @@ std::string overview() {
   return text + "start here:   redline run redline-tales \"Once upon a time\"\n";
 }
 
-/// With those of two words behind the one that they begin with.
+/// Calls use() for every command. Commands of two words follow the command with which they begin.
 void for_each_command(const std::function<void(const Command&)>& use) {
   for (const Command& c : commands()) {
     use(c);
@@ -288,7 +289,7 @@ std::string markdown_help() {
 namespace {
 
 struct HelpArgs {
-  std::vector<std::string> command;  ///< its words
+  std::vector<std::string> command;  ///< the words of the command's name
   bool markdown = false;
   void visit(OptionList& v) {
     v.argument(

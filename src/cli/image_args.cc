@@ -129,7 +129,7 @@ void ImageArgs::visit(OptionList& v) {
 }
 
 Status ImageArgs::repeat(const Json& settings) {
-  // Settings of which each replaces the others.
+  // Names of the settings that are not taken from the file, because given flags replace them.
   std::set<std::string> replaced = given;
   const auto replaces = [&](const std::vector<std::string>& by, const std::vector<std::string>& names) {
     for (const std::string& name : by)

@@ -69,7 +69,7 @@ Status read_request_files(const ImageArgs& args, ImageRequest& request) {
   return {};
 }
 
-/// PROMPT, or one prompt for each line of standard input.
+/// Returns PROMPT, or one prompt for each line of standard input.
 Result<std::vector<std::string>> prompts_of(const ImageArgs& args, Terminal& terminal) {
   if (args.prompt ? *args.prompt != "-" : !terminal.has_piped_input()) {
     if (!args.prompt && args.prompt_embeds.empty())
@@ -136,7 +136,7 @@ Result<ImageRequest> image_request_of(const ImageArgs& args, const ImageEngine& 
   return r;
 }
 
-/// Refuses flags that are for other models, and names those without effect on this image.
+/// Refuses flags that the model does not support, and lists flags that have no effect on this image.
 Status check_effects(const ImageArgs& args, const ImageEngine& engine, const ImageRequest& r, Terminal& terminal) {
   const bool is_distilled = engine.is_guidance_distilled();
   if (args.true_cfg_scale && !is_distilled)
@@ -164,17 +164,18 @@ Status check_effects(const ImageArgs& args, const ImageEngine& engine, const Ima
   return {};
 }
 
-/// "out.png" -> "out-2.png".
+/// Returns "out-2.png" for "out.png" and 2.
 std::string numbered(const std::string& path, size_t number) {
   const size_t dot = path.rfind('.'), slash = path.rfind('/');
   const size_t at = dot != std::string::npos && (slash == std::string::npos || dot > slash) ? dot : path.size();
   return fmt::format("{}-{}{}", path.substr(0, at), number, path.substr(at));
 }
 
-/// Where the images go.
+/// The files to which images are written.
 class ImageOutput {
  public:
-  /// Checks everything that can be checked before minutes of work. io, invalid_argument: where they cannot be written.
+  /// Checks everything that can be checked before minutes of work. io, invalid_argument: the images cannot be written
+  /// there.
   static Result<ImageOutput> open(const ImageArgs& args, size_t images, Terminal& terminal) {
     ImageOutput output;
     if (args.output == "-") {
@@ -188,7 +189,7 @@ class ImageOutput {
     }
     REDLINE_ASSIGN(output.format_, image_format_of(args.output));
     output.names_ = names_of(args.output, images);
-    // Without --output an earlier image is kept.
+    // Without --output no existing image is overwritten.
     for (int number = 2; !args.given.contains("output") && output.is_any_taken(); ++number)
       output.names_ = names_of(numbered(args.output, static_cast<size_t>(number)), images);
     for (const std::string& name : output.names_) {
@@ -202,7 +203,7 @@ class ImageOutput {
     return output;
   }
 
-  /// Writes all images that can be written. The first error.
+  /// Writes as many images as possible. Returns the first error.
   Status write(const std::vector<DrawnImage>& images, Terminal& terminal) {
     Status status;
     for (size_t i = 0; i < images.size(); ++i) {
@@ -222,7 +223,7 @@ class ImageOutput {
 
   bool is_stdout() const { return is_stdout_; }
   const std::vector<std::string>& names() const { return names_; }
-  /// Files that were there before.
+  /// Returns the existing files that were overwritten.
   const std::vector<std::string>& replaced() const { return replaced_; }
 
  private:
@@ -251,7 +252,7 @@ double median_of(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-/// "28 steps", or "28 steps, 10 computed and 18 forecast".
+/// Returns "28 steps", or "28 steps, 10 computed and 18 forecast".
 std::string steps_text(const ImageResult& result) {
   const auto steps = static_cast<double>(result.step_ms.size());
   const double computed = computed_steps(result);
@@ -303,14 +304,14 @@ Json run_json(const std::vector<DrawnImage>& images, const ImageOutput& output, 
   return json;
 }
 
-/// Width and height of the flags; 0: not given, or wrong, which is reported later.
+/// Returns width and height from the flags. 0: not given, or malformed, which is reported later.
 std::pair<int64_t, int64_t> given_size(const ImageArgs& args) {
   ImageRequest size;
   if (!args.size.empty() && !read_size(args.size, size).ok()) return {};
   return {std::max(size.width, args.width.value_or(0)), std::max(size.height, args.height.value_or(0))};
 }
 
-/// The engine's limits are raised to the requested values: they bound addresses, not memory.
+/// Raises the engine's limits to the requested values: limits reserve addresses, not memory.
 void fit_limits(const ImageArgs& args, size_t images, ImageOptions& options) {
   constexpr int64_t kMaxBatch = 64, kMaxSide = 16384;
   options.max_batch = std::clamp<int64_t>(2 * static_cast<int64_t>(images), options.max_batch, kMaxBatch);
@@ -373,7 +374,7 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   for (const std::string& text : args.lora) {
     auto& [file, weight] = adapters.emplace_back(parse_lora(text));
     file = image_adapter_file(file);
-    // A file that is given twice is loaded once, and applies with the sum of the weights.
+    // A LoRA file that is given twice is loaded once and applied with the sum of the weights.
     const auto is_same = [&](const auto& other) { return other.first == adapters.back().first; };
     if (std::any_of(adapters.begin(), adapters.end() - 1, is_same)) continue;
     const Result<int64_t> rank = adapter_rank(file);

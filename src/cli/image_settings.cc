@@ -8,12 +8,13 @@
 namespace redline::cli {
 namespace {
 
-/// Images are passed on: what is stored of an absolute path is the name of the file.
+/// Returns the path to store in an image. Images are passed on to others, so of an absolute path only the file's name
+/// is stored.
 std::string stored_path(const std::string& path) {
   return std::filesystem::path(path).is_absolute() ? short_name(path) : path;
 }
 
-/// "folder/style.safetensors:0.8" -> name and weight.
+/// Splits "folder/style.safetensors:0.8" into path and weight.
 std::pair<std::string, std::string> adapter_of(const std::string& text) {
   const size_t colon = text.rfind(':');
   const bool has_weight = colon != std::string::npos && colon + 1 < text.size() &&
@@ -23,7 +24,8 @@ std::pair<std::string, std::string> adapter_of(const std::string& text) {
 
 std::string shown_number(double value) { return fmt::format("{:g}", value); }
 
-/// A value of A1111's last line: quoted if it holds a comma, a colon, a quote or a line break.
+/// Returns a value for the last line of A1111's "parameters": quoted if it has a comma, a colon, a quote or a line
+/// break.
 std::string parameter_value(const std::string& text) {
   return text.find_first_of(",:\"\n") == std::string::npos ? text : to_text(Json(text), -1);
 }
@@ -60,7 +62,7 @@ std::string parameters(const DrawnImage& image) {
   return text;
 }
 
-/// The nodes that ComfyUI would run for such an image.
+/// Returns the graph of nodes with which ComfyUI would make the image.
 Json comfy_prompt(const DrawnImage& image) {
   const ImageRequest& r = image.request;
   const SamplerNames sampler = sampler_names(image.result.solver);

@@ -40,19 +40,19 @@ struct InspectArgs {
   }
 };
 
-/// How Redline interprets the file; loads no weights.
+/// The result of checking how Redline uses the file, without loading weights.
 struct Verdict {
-  Status runs;               ///< why the model cannot run
+  Status runs;               ///< ok, or why the model cannot run
   std::string by;            ///< the command that runs it
-  int64_t adapter_rank = 0;  ///< of a LoRA file: the largest
-  Status tokenizer;          ///< why there is no tokenizer
+  int64_t adapter_rank = 0;  ///< largest rank of a LoRA file
+  Status tokenizer;          ///< ok, or why there is no tokenizer
   std::string tokenizer_kind, pre_tokenizer;
   int64_t tokenizer_size = 0;
   std::string model_type, quantization;
   /// kv_row_elements: keys and values that one token adds per layer
   int64_t context = 0, layers = 0, kv_row_elements = 0;
   ExpertCounts experts;
-  std::optional<OnnxReport> network;  ///< of an ONNX file
+  std::optional<OnnxReport> network;  ///< set for an ONNX file
 };
 
 /// Checks that Redline supports the pipeline class of a diffusers folder and the classes of its components.
@@ -70,7 +70,7 @@ Status judge_pipeline(const FileReport& report) {
   return {};
 }
 
-/// Kinds that are not language models.
+/// Checks a file that is not a language model; nullopt: it is one.
 std::optional<Verdict> judge_other(const std::string& path, const FileReport& report) {
   Verdict verdict;
   verdict.tokenizer = not_found("none in the file");
@@ -193,7 +193,8 @@ Sums sum(const FileReport& report) {
   return s;
 }
 
-/// Integers of a quantized folder are codes, zero points, orders and shapes.
+/// Returns true if Redline reads tensors of this type. Integers of a quantized folder are codes, zero points, orders or
+/// shapes.
 bool is_read(std::string_view type, bool is_readable, const Verdict& verdict) {
   return is_readable || (!verdict.quantization.empty() && (type.starts_with("I") || type.starts_with("U")));
 }

@@ -7,7 +7,7 @@
 namespace redline::cli {
 namespace {
 
-/// "8192x2048,2048x2048".
+/// Parses shapes such as "8192x2048,2048x2048".
 Result<std::vector<std::vector<int64_t>>> parse_shapes(const std::string& text) {
   std::vector<std::vector<int64_t>> shapes(1);
   for (const char* at = text.data(); const char* const end = text.data() + text.size();) {
@@ -60,7 +60,7 @@ Result<lab::KernelBenchRequest> KernelBenchArgs::request(int threads) const {
     REDLINE_ASSIGN(request.shapes, parse_shapes(shape));
   }
   if (!type.empty()) request.types = parse_names(type);
-  for (const std::string& name : request.types)  // those of samplers are checked with their shape
+  for (const std::string& name : request.types)  // types of the kernel `sampler` are checked together with its shape
     if (const Result<DType> known = dtype_from_name(name); !known.ok() && kernel != "sampler")
       return invalid_argument("flag --type: {}", known.status().message());
   request.rows = rows;

@@ -36,22 +36,22 @@ struct LaunchArgs {
   }
 };
 
-/// The server and the model that a program is to use.
+/// The server and the model for the program.
 struct Target {
   std::string url, model, key;
-  int64_t context = 0;  ///< 0: unknown
+  int64_t context = 0;  ///< tokens; 0: unknown
 };
 
 /// The settings that make a program use a server.
 struct LaunchPlan {
   std::vector<std::pair<std::string, std::string>> environment;
-  std::vector<std::string> setup;    ///< a command before; empty: none
-  std::vector<std::string> command;  ///< empty: it is not started from a shell
-  std::string file;                  ///< where it reads settings; "": nowhere
-  std::string place;                 ///< where the user adds `text`, which --write cannot do; "": nowhere
-  std::string text;                  ///< of a file that is Redline's own, or a part for its end
-  Json json;                         ///< members for a file of JSON; null: it is another format
-  bool needs_file = false;           ///< the command reads it
+  std::vector<std::string> setup;    ///< command to run before the program; empty: none
+  std::vector<std::string> command;  ///< command that starts the program; empty: it is not started from a shell
+  std::string file;                  ///< file from which the program reads its settings; "": none
+  std::string place;                 ///< place where the user must add `text`, because --write cannot; "": none
+  std::string text;                  ///< content of a file that only Redline writes, or lines to append to a file
+  Json json;                         ///< members to add to a JSON file; null: the file has another format
+  bool needs_file = false;           ///< `command` reads `file`, so --run writes it
 };
 
 struct Program {
@@ -161,7 +161,7 @@ LaunchPlan plan_cline(const Target& t) {
   return plan;
 }
 
-/// Roo Code is an extension of VS Code, which imports a file of settings: by its dialog, or at each start.
+/// Roo Code is an extension of VS Code. It imports a file of settings from its dialog, or at each start.
 LaunchPlan plan_roo(const Target& t) {
   LaunchPlan plan;
   plan.file = folder_of("XDG_CONFIG_HOME", ".config") + "/redline/roo.json";
@@ -218,7 +218,7 @@ LaunchPlan plan_litellm(const Target& t) {
   LaunchPlan plan;
   plan.file = folder_of("XDG_CONFIG_HOME", ".config") + "/redline/litellm.yaml";
   plan.command = {"litellm", "--config", plan.file};
-  // The proxy starts only with a key for its clients, which begins with "sk-".
+  // The proxy starts only with a key for its clients that begins with "sk-".
   plan.text = fmt::format(
       "model_list:\n  - model_name: {}\n    litellm_params:\n      model: {}\n      api_base: {}\n      api_key: {}\n"
       "general_settings:\n  master_key: {}\n",
@@ -229,12 +229,12 @@ LaunchPlan plan_litellm(const Target& t) {
 
 LaunchPlan plan_open_webui(const Target& t) {
   LaunchPlan plan;
-  // Without the last one, the addresses of its first start are kept in its database.
+  // Without ENABLE_PERSISTENT_CONFIG=False, Open WebUI keeps using the addresses that it stored at its first start.
   plan.environment = {{"OPENAI_API_BASE_URL", t.url + "/v1"},
                       {"OPENAI_API_KEY", t.key},
                       {"DEFAULT_MODELS", t.model},
                       {"ENABLE_PERSISTENT_CONFIG", "False"}};
-  plan.command = {"open-webui", "serve", "--port", "3000"};  // its own default is that of redline serve
+  plan.command = {"open-webui", "serve", "--port", "3000"};  // its own default port is that of redline serve
   return plan;
 }
 
@@ -271,7 +271,7 @@ LaunchPlan plan_llama_vim(const Target& t) {
   return plan;
 }
 
-/// The variables that OpenAI's own library reads, and so the agents made with it.
+/// The variables that OpenAI's library reads, and therefore all programs built on it.
 LaunchPlan plan_openai(const Target& t) {
   LaunchPlan plan;
   plan.environment = {{"OPENAI_BASE_URL", t.url + "/v1"},
@@ -301,7 +301,7 @@ constexpr Program kPrograms[] = {
      plan_openai},
 };
 
-/// As a shell reads it.
+/// Quotes a text as one word for a shell.
 std::string shell_word(const std::string& text) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
@@ -360,7 +360,7 @@ Result<std::optional<std::string>> read_program_settings(const std::string& path
   return std::optional(std::move(text));
 }
 
-/// The settings of the file with those of the plan.
+/// Returns the settings of the existing file with those of the plan added.
 Result<std::string> merged_settings(const LaunchPlan& plan, const std::string& before) {
   if (plan.json.is_null()) return plan.text;
   Json all = before.empty() ? Json::object() : parse_json_or_discard<Json>(before);
@@ -371,7 +371,7 @@ Result<std::string> merged_settings(const LaunchPlan& plan, const std::string& b
   return to_text(all) + "\n";
 }
 
-/// Writes the plan's file; what was there before is kept beside it.
+/// Writes the plan's file. An existing file is copied first.
 Status write_settings(const Program& program, const LaunchPlan& plan, Terminal& terminal) {
   if (plan.file.empty())
     return invalid_argument("flag --write: {} takes its settings from {}; see redline launch {}", program.title,
@@ -395,11 +395,11 @@ Status write_settings(const Program& program, const LaunchPlan& plan, Terminal& 
     if (error) return io("{}: {}", kept, error.message());
     terminal.note("redline: {} is kept as {}", plan.file, kept);
   }
-  // A link stays a link, and the file that it names is replaced as a whole.
+  // If the file is a symbolic link, replace the file to which it points.
   const fs::path target = fs::is_symlink(plan.file, error) ? fs::canonical(plan.file, error) : fs::path(plan.file);
   const std::string temporary = target.string() + ".redline-new";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  fs::permissions(temporary, fs::perms::owner_read | fs::perms::owner_write, error);  // it has a key
+  fs::permissions(temporary, fs::perms::owner_read | fs::perms::owner_write, error);  // the file contains a key
   file << text;
   file.close();
   if (!file) return io("{}: {}", temporary, std::strerror(errno));

@@ -25,7 +25,7 @@
 namespace redline::cli {
 namespace {
 
-/// Lines as they are; prompts only for a person.
+/// Reads lines without editing. Prints prompts only if a person types.
 class PlainReader : public LineReader {
  public:
   explicit PlainReader(Terminal& terminal)
@@ -57,10 +57,10 @@ class PlainReader : public LineReader {
 
 #ifdef REDLINE_HAS_LIBEDIT
 
-/// libedit with the keys that people expect, pasted text of several lines, and Ctrl-C as a key.
+/// Reads lines with libedit: usual editing keys, pasted text of several lines, and Ctrl-C as a key.
 class EditReader : public LineReader {
  public:
-  /// null: the terminal is not one that libedit can edit on.
+  /// Returns nullptr if libedit cannot edit on this terminal.
   static std::unique_ptr<EditReader> open(Terminal& terminal, Options options) {
     const char* const type = std::getenv("TERM");
     if (!type || !*type || std::string_view(type) == "dumb") return nullptr;
@@ -90,10 +90,10 @@ class EditReader : public LineReader {
     prompt_ = prompt;
     is_interrupted_ = false;
     el_resize(edit_);
-    // The text to begin with comes as if it had been typed; its line breaks must not end the line.
+    // The initial text is inserted as if it had been typed, but its line breaks must not end the line.
     preset_ = preset;
     if (!preset_.empty()) el_push(edit_, kPresetKey);
-    // Raw mode before the prompt appears: what is typed between the two would be read as lines.
+    // Enter raw mode before the prompt appears, because text typed between the two would be read as lines.
     el_set(edit_, EL_PREP_TERM, 1);
     set_paste_marks(true);
     int length = 0;
@@ -124,7 +124,7 @@ class EditReader : public LineReader {
 
  private:
   static constexpr int kMaxHistory = 1000;
-  static constexpr const char* kPresetKey = "\x1b[preset~";  // no key sends it
+  static constexpr const char* kPresetKey = "\x1b[preset~";  // a sequence that no key sends
 
   explicit EditReader(Options options) : options_(std::move(options)) {}
 
@@ -174,7 +174,7 @@ class EditReader : public LineReader {
           el_set(edit, EL_PREP_TERM, 1);
           return CC_REDISPLAY;
         });
-    // Ctrl-C and Ctrl-Z are keys while a line is typed, and signals again during the answer.
+    // Ctrl-C and Ctrl-Z are keys while a line is edited, and send signals during the answer.
     el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
     struct Binding {
       const char *key, *function;
@@ -191,7 +191,8 @@ class EditReader : public LineReader {
     for (const Binding& b : kBindings) el_set(edit_, EL_BIND, b.key, b.function, nullptr);
   }
 
-  /// Bracketed paste (xterm): the terminal marks what was pasted, so that its line breaks do not send lines.
+  /// Switches bracketed paste (xterm), in which the terminal marks pasted text, so that its line breaks do not end
+  /// lines.
   void set_paste_marks(bool on) {
     std::fputs(on ? "\x1b[?2004h" : "\x1b[?2004l", out_);
     std::fflush(out_);
@@ -209,7 +210,7 @@ class EditReader : public LineReader {
       if (size <= sizeof bytes) text.append(bytes, size);
     }
     if (text.ends_with(kEnd)) text.resize(text.size() - kEnd.size());
-    // Pasted bytes are text, not keys.
+    // Control bytes in pasted text are not keys.
     std::erase_if(text, [](char b) { return static_cast<unsigned char>(b) < 0x20 && b != '\n' && b != '\t'; });
     return text;
   }
@@ -221,7 +222,7 @@ class EditReader : public LineReader {
     for (const std::string& word : options_.words)
       if (word.starts_with(typed)) fitting.emplace_back(word);
     if (typed.empty() || fitting.empty()) return CC_ERROR;
-    // As far as all of them agree.
+    // Complete the common beginning of all candidates.
     std::string_view common = fitting[0];
     for (const std::string_view word : fitting)
       common = common.substr(

@@ -27,7 +27,7 @@ struct ListRow {
   int64_t bytes = 0, modified = 0;
 };
 
-/// A model in one of the folders in which bare names are looked up.
+/// Returns the row of a model in one of the folders in which bare names are looked up.
 ListRow local_row(const std::string& path, FileKind kind) {
   ListRow row{.name = short_name(path), .kind = std::string(file_kind_name(kind)), .path = path, .commit = {}};
   std::error_code error;
@@ -79,7 +79,7 @@ Status run_list(const ListArgs& args, Terminal& terminal) {
     terminal.print("no models in {}; redline pull hf:owner/name fetches one\n", settings.cache_folder);
     return {};
   }
-  constexpr size_t kDate = 10;  // of "2026-11-23T03:11:44Z"
+  constexpr size_t kDate = 10;  // length of the date in "2026-11-23T03:11:44Z"
   Table table({"MODEL", "kind", "size", "modified"}, {2});
   for (const ListRow& row : rows)
     table.add(

@@ -7,8 +7,9 @@
 
 namespace {
 
-/// Given back when memory runs out, before std::bad_alloc is thrown: what is unwound then may allocate, as the
-/// destructor of a JSON array does, and would end the program without a message. Untouched, it is address space only.
+/// Memory that is freed when an allocation fails, before std::bad_alloc is thrown. Destructors that run during
+/// unwinding may allocate, for example that of a JSON array, and a second failure would end the program without a
+/// message. Untouched pages are address space only.
 constexpr size_t kReserveBytes = size_t{8} << 20;
 std::atomic<void*> g_reserve = nullptr;
 
@@ -26,7 +27,7 @@ int main(int argc, char** argv) {
   // up, not as a signal.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  // A parent may ignore the ends of its children, and a program inherits that: waiting for one would then find none.
+  // A parent process may ignore SIGCHLD, and its children inherit that. waitpid() would then fail.
   std::signal(SIGCHLD, SIG_DFL);
   redline::cli::clean_up_on_signals();
   redline::cli::Terminal terminal(stdin, stdout, stderr);

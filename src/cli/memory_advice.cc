@@ -18,13 +18,13 @@
 namespace redline::cli {
 namespace {
 
-/// Files of /proc and /sys have no size and cannot be mapped. "": it cannot be read.
+/// Reads a file of /proc or /sys, which has no size and cannot be mapped. Returns "" if it cannot be read.
 std::string system_file(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The value of `key` in a file of lines "key number"; unset if the key is missing.
+/// Returns the value of `key` in a file of lines "key number"; nullopt: the key is missing.
 std::optional<int64_t> number_in_file(const std::string& path, std::string_view key) {
   const std::string text = system_file(path);
   const size_t at = text.find(key);
@@ -57,7 +57,7 @@ std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(st
 struct Weights {
   int64_t bytes = 0, parameters = 0;
 };
-/// Values that cannot be read are 0.
+/// Reads the sizes of a model's weights. Values that cannot be read are 0.
 Weights weights_of(const std::string& path) {
   Weights weights;
   const Result<FileKind> kind = detect_file_kind(path);
@@ -74,7 +74,7 @@ Weights weights_of(const std::string& path) {
 /// Returns the memory that is left besides the file and its packed form, and the stacks and scratch of the threads.
 int64_t beside_weights(int64_t available, int64_t weights) { return available - 2 * weights - (int64_t{128} << 20); }
 
-/// Size of a file, or of all files in a folder.
+/// Returns the size of a file, or of all files in a folder.
 int64_t file_bytes(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {
@@ -102,7 +102,7 @@ int64_t available_memory() {
 
 std::string memory_warning(const std::string& path, int64_t weight_bytes, int64_t parameters, int64_t available) {
   if (weight_bytes <= available) return "";
-  constexpr double kBytesOfFourBits = 18.0 / 32;  // of q4_0
+  constexpr double kBytesOfFourBits = 18.0 / 32;  // bytes of a q4_0 weight
   const auto quantized = static_cast<int64_t>(static_cast<double>(parameters) * kBytesOfFourBits);
   return fmt::format("{}: its weights take {}, and {} of memory are available: the system may end this program; {}",
                      path, size_text(weight_bytes), size_text(available),
@@ -112,14 +112,14 @@ std::string memory_warning(const std::string& path, int64_t weight_bytes, int64_
 
 std::string memory_warning(const std::string& path) {
   const int64_t available = available_memory();
-  if (file_bytes(path) <= available) return "";  // a header is read only for the message
+  if (file_bytes(path) <= available) return "";  // the header is read only if a message is needed
   const Weights weights = weights_of(path);
   return memory_warning(path, weights.bytes, weights.parameters, available);
 }
 
 std::string image_memory_warning(int64_t arena, const ImageOptions& options, int64_t images, int64_t width,
                                  int64_t height, int64_t available) {
-  constexpr double kBranches = 2;  // of guidance
+  constexpr double kBranches = 2;  // guidance branches
   constexpr int64_t kUnit = 64;
   const double area = static_cast<double>(width) * static_cast<double>(height);
   const double most = static_cast<double>(options.max_side) * static_cast<double>(options.max_side);

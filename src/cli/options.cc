@@ -12,7 +12,7 @@
 namespace redline::cli {
 namespace {
 
-/// In the type of the field: a float32 of 0.01 is not below a limit of 0.01.
+/// Compares in the type of the field, so that a float32 of 0.01 is not below a limit of 0.01.
 template <class T>
 Status check_limits(std::string_view text, T value, const OptionRule& rule) {
   using Wide = std::conditional_t<std::is_integral_v<T>, double, T>;
@@ -80,7 +80,8 @@ Status read_value(std::string_view text, std::optional<Pooling>& field, const Op
   REDLINE_ASSIGN(field, pooling_from_name(name));
   return {};
 }
-/// A minimum of -1 for a field without a sign: -1 leaves it open, as if the flag were not given.
+/// Reads an unsigned value. If the rule's minimum is -1, the value -1 leaves the field unset, as if the flag were not
+/// given.
 Status read_value(std::string_view text, std::optional<uint64_t>& field, const OptionRule& rule) {
   if (text == "-1" && rule.min == -1) return {};
   uint64_t value = 0;
@@ -127,7 +128,7 @@ std::string show(const std::vector<int64_t>& field, const OptionRule&) {
   return fmt::format("{}", fmt::join(field, ","));
 }
 
-/// One pass over the arguments of one command.
+/// Parses the arguments of one command in one pass.
 class Parser {
  public:
   Parser(const OptionList& options, std::span<const std::string> arguments, std::string_view program)
@@ -167,7 +168,7 @@ class Parser {
   }
 
  private:
-  /// `a` begins with a dash.
+  /// Takes the flag `a`, which begins with a dash, and its value.
   Status take_flag(const std::string& a) {
     const size_t equals = a.find('=');
     const std::string given = a.substr(0, equals);

@@ -83,7 +83,7 @@ Result<QuantizeOptions> read_options(const QuantizeArgs& args) {
   return options;
 }
 
-/// A pattern that no tensor matches is a mistake.
+/// Checks that every pattern of --tensor-type matches a tensor.
 Status expect_matches(const QuantizeArgs& args, const QuantizeOptions& options, const ModelQuantizer& quantizer) {
   for (size_t i = 0; i < options.types.size(); ++i) {
     const auto matches = [&](const ModelQuantizer::Tensor& t) {
@@ -97,7 +97,7 @@ Status expect_matches(const QuantizeArgs& args, const QuantizeOptions& options, 
   return {};
 }
 
-/// OUT must not be one of the files that are read, and must fit on its disk.
+/// Checks that OUT is not one of the source files, and that it fits on its disk.
 Status check_quantize_output(const QuantizeArgs& args, const ModelQuantizer& quantizer) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -118,7 +118,7 @@ Status check_quantize_output(const QuantizeArgs& args, const ModelQuantizer& qua
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("{}", fmt::join(shape, " x ")); }
 
-/// Tensors whose type differs from the requested one, and why.
+/// Prints which tensors do not get the requested type, and why.
 void note_exceptions(const ModelQuantizer& quantizer, bool has_imatrix, Terminal& terminal) {
   int64_t fallbacks = 0, without = 0;
   const ModelQuantizer::Tensor* first = nullptr;

@@ -22,7 +22,7 @@ bool asks_for_json(std::span<const std::string> arguments) {
   return std::find(arguments.begin(), end, "--json") != end;
 }
 
-/// Commands of other programs, and what to type here.
+/// A command of another program, and the equivalent command of Redline.
 struct PeerCommand {
   const char* name;
   const char* answer;
@@ -49,7 +49,7 @@ constexpr PeerCommand kPeerCommands[] = {
     {"gguf-split", "all parts of a split model are found by the name of any of them"},
 };
 
-/// "redline -m F -p P": the command is missing.
+/// Returns the error for "redline -m F -p P", in which the command is missing.
 Status command_missing(std::string_view flag) {
   return invalid_argument(
       "'{}': the command comes first, as in redline run {} ... for text or redline image {} ... for images; see "
@@ -94,7 +94,8 @@ Status dispatch_guarded(std::span<const std::string> arguments, Terminal& termin
   }
 }
 
-/// Messages contain names from files and arguments; line breaks are our own, as in a hang dump.
+/// Makes each line printable. Names from files and arguments may contain control bytes; line breaks come from Redline's
+/// own messages, such as the report of a hang.
 std::string printable_lines(std::string_view text) {
   std::string result;
   for (size_t begin = 0;;) {
@@ -110,14 +111,14 @@ std::string printable_lines(std::string_view text) {
 
 int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
   for (const std::string& warning : warn_unknown_settings()) terminal.note("redline: warning: {}", warning);
-  on_device_notice([](const std::string& sentence) {  // from any thread, in one piece
+  on_device_notice([](const std::string& sentence) {  // may be called from any thread, so write it with one call
     std::fputs(("redline: " + sentence + "\n").c_str(), stderr);
   });
   Status status = dispatch_guarded(arguments, terminal);
   if (!status.ok()) status = Status(status.code(), with_flag_names(status.message()));
-  // Finish the output first: a failed write must be reported if nothing else went wrong.
+  // Flush the output first. A failed write is reported if nothing else went wrong.
   if (Status written = terminal.finish(); status.ok()) status = std::move(written);
-  // A timeline that could not be written when the engine was closed; the message is on stderr.
+  // A timeline may have failed to be written when the engine was closed. Its message is already on stderr.
   if (status.ok()) return exit_code(has_late_failure() ? Code::io : Code::ok);
   // A command cancelled by Ctrl-C has already printed its message.
   if (status.code() == Code::cancelled && status.message().empty()) return exit_code(Code::cancelled);

@@ -75,7 +75,7 @@ struct RunArgs {
   }
 };
 
-/// The machine's peaks for this model's steps. Measured after the first run on a machine, and kept.
+/// Returns the machine's peaks for this model's steps. They are measured after the first run on a machine, and stored.
 std::optional<MachinePeaks> peaks_for(const TextEngine& engine) {
   const int64_t read_bytes = decode_step_bytes(engine);
   if (auto kept = load_peaks(engine.info().threads, read_bytes)) return kept;
@@ -85,7 +85,7 @@ std::optional<MachinePeaks> peaks_for(const TextEngine& engine) {
   return peaks_of_machine(**kernels, engine.info().threads, read_bytes);
 }
 
-/// As speed_of. Peaks that the run has exceeded were too low: they are measured again.
+/// Returns speed_of(). If the run was faster than the stored peaks allow, they are measured again.
 GenerationSpeed judged_speed(const TextEngine& engine, const GenerateResult& result, bool exact_f32) {
   constexpr double kMaxShare = 1.02;
   std::optional<MachinePeaks> peaks = peaks_for(engine);
@@ -96,7 +96,7 @@ GenerationSpeed judged_speed(const TextEngine& engine, const GenerateResult& res
   return speed_of(engine, result, &*peaks, exact_f32);
 }
 
-/// The model and the values that shaped the text, for --verbose.
+/// Prints the model and the values that shaped the text, for --verbose.
 void print_settings(const TextEngine& engine, const SamplingOptions& s, double load_ms, Terminal& terminal) {
   const ModelInfo& info = engine.info();
   terminal.note("");
@@ -140,7 +140,7 @@ void print_run_summary(const TextEngine& engine, const GenerateResult& r, const 
                 first, ending_text(r, info), seed, info.threads, info.threads == 1 ? "" : "s", info.isa);
 }
 
-/// Why there is no text, and how to prompt a model with a chat template.
+/// Prints why there is no text, and how to prompt a model that has a chat template.
 void print_advice(const RunArgs& args, const TextEngine& engine, const std::string& prompt,
                   const GenerateResult& result, Terminal& terminal) {
   const bool is_empty = result.tokens.empty() && result.reason == FinishReason::kStop;
@@ -159,7 +159,7 @@ Json logprob_json(const TextEngine& engine, int32_t id, float logprob) {
 
 Json run_result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f32, const SamplingOptions& sampling,
                      Json logprobs) {
-  // JSON never waits for a measurement of the machine.
+  // With --json the machine is not measured; only stored peaks are used.
   const auto peaks = load_peaks(engine.info().threads, decode_step_bytes(engine));
   const GenerationSpeed speed = speed_of(engine, r, peaks ? &*peaks : nullptr, exact_f32);
   const auto share = [](const PhaseSpeed& s) { return s.bound ? Json(s.share()) : Json(nullptr); };
@@ -187,7 +187,7 @@ Json run_result_json(const TextEngine& engine, const GenerateResult& r, bool exa
   return json;
 }
 
-/// PROMPT, the file of --prompt-file, or standard input, of which the last line break is not part of the prompt.
+/// Returns PROMPT, the contents of --prompt-file, or standard input without its last line break.
 Result<std::string> prompt_of(const RunArgs& args, Terminal& terminal) {
   std::string prompt;
   if (!args.prompt_file.empty()) {
@@ -203,7 +203,7 @@ Result<std::string> prompt_of(const RunArgs& args, Terminal& terminal) {
   return prompt;
 }
 
-/// Greedy generation takes no sample.
+/// Lists the given sampling flags that have no effect, because greedy generation does not sample.
 void note_unused_sampling(const RunArgs& args, const SamplingOptions& sampling, Terminal& terminal) {
   if (sampling.temperature != 0 || sampling.dynatemp_range > 0) return;
   const std::vector<std::string> unused = args.sampling.unused_by_greedy();
@@ -219,7 +219,7 @@ Result<GenerateRequest> generate_request_of(const RunArgs& args, const std::stri
                      engine.info().path);
   }
   REDLINE_ASSIGN(request.sampling, args.sampling.options(engine.default_sampling()));
-  // With control tokens the prompt may be that of a chat, which leaves off in the reasoning.
+  // With --special the prompt may be a rendered chat that ends within the reasoning.
   if (args.special) request.chat_prompt = prompt;
   request.max_tokens = args.max_tokens < 0 ? engine.info().context : args.max_tokens;
   request.stop = args.stop;
@@ -229,7 +229,7 @@ Result<GenerateRequest> generate_request_of(const RunArgs& args, const std::stri
   return request;
 }
 
-/// The texts of a beam search, the best first; without --json only that one.
+/// Prints the texts of a beam search, the best first; without --json only the best one.
 Status run_beams(const RunArgs& args, const std::string& prompt, TextEngine& engine, const GenerateRequest& request,
                  Terminal& terminal) {
   BeamSearchRequest search;
@@ -272,7 +272,7 @@ Status run_beams(const RunArgs& args, const std::string& prompt, TextEngine& eng
   return {};
 }
 
-/// Prints the text as it is generated, or keeps what JSON needs.
+/// Prints the text as it is generated, or collects what --json prints.
 class Stream {
  public:
   Stream(const RunArgs& args, const TextEngine& engine, const std::string& prompt, const GenerateRequest& request,
@@ -284,10 +284,10 @@ class Stream {
     if (args.logprobs) logprobs_ = Json::array();
   }
 
-  /// False: the generation should end.
+  /// Takes a piece of text. Returns false if the generation should end.
   bool take(const TextPiece& piece) {
-    if (piece.token < 0 && reading_) {  // between the steps of the prompt
-      constexpr int64_t kChunk = 512;   // TextEngineOptions::max_batch_tokens
+    if (piece.token < 0 && reading_) {  // a call between two steps of the prompt
+      constexpr int64_t kChunk = 512;   // default of TextEngineOptions::max_batch_tokens
       reading_->advance(kChunk);
       return !InterruptGuard::interrupted();
     }
@@ -304,7 +304,7 @@ class Stream {
 
   /// Ends the text with a line break.
   void finish() {
-    begin();  // --max-tokens 0
+    begin();  // no piece has come, for example with --max-tokens 0
     if (args_.json || ends_with_newline_) return;
     terminal_.write("\n");
     terminal_.flush();
@@ -364,7 +364,7 @@ Status run(const RunArgs& args, Terminal& terminal) {
     if (!args.quiet) print_run_summary(*engine, result, options, request.sampling.seed, terminal);
     print_advice(args, *engine, prompt, result, terminal);
   }
-  // The summary was printed; only the exit code is left to return.
+  // The summary was printed, so only the exit code is left to return.
   if (result.reason == FinishReason::kCancelled && InterruptGuard::interrupted()) return Status(Code::cancelled, "");
   return {};
 }

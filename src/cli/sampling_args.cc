@@ -10,7 +10,8 @@
 namespace redline::cli {
 namespace {
 
-/// "TOKEN+BIAS" and "TOKEN-BIAS", as llama.cpp has it; "TOKEN=BIAS"; "TOKEN=false" excludes the token.
+/// Parses "TOKEN+BIAS" and "TOKEN-BIAS" (llama.cpp's notation), "TOKEN=BIAS", or "TOKEN=false", which excludes the
+/// token.
 Result<std::pair<int32_t, float>> parse_bias(const std::string& text) {
   const char* const end = text.data() + text.size();
   int32_t token = 0;
@@ -46,7 +47,7 @@ std::string with_hyphens(std::string_view name) {
 }
 std::string flag_of(const SamplingParameter& p) { return with_hyphens(p.name); }
 
-/// As it is written on the command line.
+/// Returns a value in the notation of the command line.
 std::string value_text(const SamplingParameter& p, const SamplingOptions& options) {
   return std::visit([&](auto field) { return fmt::format("{}", options.*field); }, p.member);
 }

@@ -103,17 +103,17 @@ struct ServeArgs {
 struct Kind;
 
 struct ToOpen {
-  std::string name, path;  ///< path: where find_model() found it
+  std::string name, path;  ///< `path`: the result of find_model()
   std::vector<std::string> aliases;
   const Kind* kind = nullptr;
   TextEngineOptions options;
   ImageOptions image_options;
   EmbeddingOptions embedding_options;
   std::vector<std::pair<std::string, std::string>> adapters;
-  int64_t adapter_ranks = 0;  ///< of these together
+  int64_t adapter_ranks = 0;  ///< sum of the ranks of the adapters
 };
 
-/// The functions that differ between kinds of models.
+/// A kind of model, and the functions that differ between kinds.
 struct Kind {
   const char* name;
   bool (*is_it)(const std::string& path);
@@ -126,7 +126,7 @@ int64_t adapter_rank_of(const ToOpen& m, const ServeArgs& args) {
   return std::max(args.max_lora_rank, m.adapter_ranks);
 }
 
-/// Before it is loaded, which may show that it takes less.
+/// Returns the memory that a model is expected to take before it is loaded; loading may show that it takes less.
 int64_t expected_bytes(const ToOpen& m, const ServeArgs& args, int64_t cache) {
   const int64_t weights = weight_bytes_of(m.path), memory = args.memory << 20;
   return std::min(weights + cache, std::max(weights, memory));
@@ -168,8 +168,8 @@ std::shared_ptr<server::Resident> add_text(const ToOpen& m, const ServeArgs& arg
                                                      m.adapters);
   model->set_aliases(m.aliases);
   app.models().add(model, expected_bytes(m, args, options.cache_memory));
-  // It is opened when a first request for embeddings comes. Its packed weights are those of the language model where
-  // the cache of packed weights has them.
+  // The embedding model is opened at the first request for embeddings. It shares the packed weights of the language
+  // model if they are in the cache of packed weights.
   if (!args.pooling.empty()) add_embeddings_of(m, args, app, terminal, false);
   return model;
 }
@@ -196,7 +196,7 @@ std::shared_ptr<server::Resident> add_embedding(const ToOpen& m, const ServeArgs
   return add_embeddings_of(m, args, app, terminal, true);
 }
 
-/// The last one takes what the others do not.
+/// All kinds. The last one takes every path that the others do not.
 constexpr Kind kKinds[] = {
     {"image",
      [](const std::string& path) {
@@ -212,7 +212,7 @@ constexpr Kind kKinds[] = {
      [](const std::string& adapter) { return text_adapter_rank(adapter); }, add_text},
 };
 
-/// An adapter goes to the first model of its kind.
+/// Assigns each adapter to the first model of its kind.
 Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
   const auto first = [&](const Kind& kind) {
     return std::find_if(models.begin(), models.end(), [&](const ToOpen& m) { return m.kind == &kind; });
@@ -221,7 +221,7 @@ Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
     auto [name, path] = name_and_path(text);
     const Kind* of = nullptr;
     int64_t rank = 0;
-    Status problem;  // the error of the reader of a served kind, if any
+    Status problem;  // error of a reader, preferably of the last kind that is served
     for (const Kind& kind : kKinds) {
       const Result<int64_t> found = kind.rank(path);
       if (found.ok()) {
@@ -286,7 +286,7 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     options.threads = 0;
     options.trace_file.clear();
     options.max_batch_tokens = std::max(options.max_batch_tokens, options.max_sequences);
-    constexpr int64_t kCacheShare = 4;  // of --memory, unless it is set
+    constexpr int64_t kCacheShare = 4;  // without --cache-memory, the cache gets --memory divided by this
     if (options.cache_memory == 0) options.cache_memory = (args.memory / kCacheShare) << 20;
     options.on_notice = [](const std::string& text) {  // from any thread, in one piece
       std::fputs(("redline: " + text + "\n").c_str(), stderr);
@@ -300,7 +300,7 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
       REDLINE_ASSIGN(model.embedding_options.pooling, pooling_from_name(args.pooling));
     }
     REDLINE_ASSIGN(const Precision precision, precision_from_name(args.precision));
-    // --dtype is for all models, except those for which --precision gives another one.
+    // --dtype applies to all models, except image and embedding models if --precision gives another type.
     model.image_options.dtype = model.embedding_options.dtype =
         precision == Precision::kAuto ? options.dtype : precision;
     REDLINE_ASSIGN(model.path, find_model(path));
@@ -320,7 +320,7 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
   return models;
 }
 
-/// All of them, or with --memory those that fit in the order in which they are given.
+/// Opens all models; with --memory, those that fit in the order in which they are given.
 Status open_models(const std::vector<ToOpen>& models, const ServeArgs& args, server::App& app, Terminal& terminal) {
   std::vector<std::shared_ptr<server::Resident>> given;
   given.reserve(models.size());
@@ -333,7 +333,7 @@ Status open_models(const std::vector<ToOpen>& models, const ServeArgs& args, ser
   return {};
 }
 
-/// The access log: null without one. Closes what it has opened.
+/// The file of the access log; null: no log. The destructor closes a file that was opened.
 struct LogFile {
   std::FILE* file = nullptr;
   ~LogFile() {

@@ -22,7 +22,7 @@ struct ShowArgs {
   }
 };
 
-/// The first of `keys` that is a whole number in the model's configuration; 0: none.
+/// Returns the first of `keys` that is an integer in the model's configuration; 0: none.
 int64_t number_in_config(const nlohmann::json& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const auto found = config.find(key); found != config.end() && found->is_number_integer())
@@ -66,7 +66,8 @@ Facts facts_of(const std::string& path, const std::string& name, const FileRepor
   if (const auto type = config.find("model_type"); type != config.end() && type->is_string())
     facts.architecture = type->get<std::string>();
   if (!checkpoint->quantization.empty()) {
-    // The file's tensors are words of several codes.
+    // Tensors of a quantized folder have several codes in each word, so the parameters are those of the unpacked
+    // tensors.
     facts.quantization = checkpoint->quantization;
     facts.parameters = 0;
     for (const auto& [name, source] : checkpoint->tensors) facts.parameters += source.view.num_elements();
@@ -99,7 +100,7 @@ Json to_json(const LocalModel& model, const std::string& name, const FileReport&
   return json;
 }
 
-/// A path, or a model of the Hub that is there: this command fetches nothing.
+/// Finds a path, or a model of the Hub in the cache. This command downloads nothing.
 Result<LocalModel> find_here(const std::string& text) {
   LocalModel model;
   if (!is_hub_name(text)) {

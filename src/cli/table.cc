@@ -11,7 +11,7 @@ size_t characters(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-/// `column(i)`: its width, and whether it is aligned to the right.
+/// Returns a line of cells. `column(i)` gives the width of column i, and true if it is aligned to the right.
 template <class Column>
 std::string line_of(const std::vector<std::string>& cells, Column column) {
   std::string line;

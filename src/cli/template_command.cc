@@ -53,7 +53,7 @@ Result<std::tm> read_time(const std::string& text) {
   const char* end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &time);
   if (!end || *end) return invalid_argument("flag --now: \"{}\" is not a time of the form YYYY-MM-DDTHH:MM:SS", text);
   time.tm_isdst = -1;
-  std::mktime(&time);  // the day of the week and of the year
+  std::mktime(&time);  // sets the day of the week and of the year
   return time;
 }
 
@@ -75,7 +75,7 @@ Result<ChatTemplateSource> find_source(const TemplateArgs& args) {
   return source;
 }
 
-/// One line of --batch.
+/// Renders one line of --batch.
 Result<std::string> render_line(const Json& line, const ChatTemplate& usual, const ChatTemplateOptions& options) {
   if (!line.is_object()) return invalid_argument("expected an object");
   const auto text_of = [&](const char* name, const char* otherwise) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 volatile std::sig_atomic_t g_interrupted = 0, g_is_guarded = 0;
-volatile std::sig_atomic_t g_terminal = -1;  // whose modes are kept
+volatile std::sig_atomic_t g_terminal = -1;  // the terminal whose modes are restored; -1: none
 termios g_modes;
 
 void on_signal(int number) {
@@ -91,7 +91,7 @@ void clean_up_on_signals() {
   action.sa_flags = SA_RESTART;
   for (const int number : kEndingSignals) {
     struct sigaction old = {};
-    // `nohup` and shells ignore signals for their background jobs.
+    // An ignored signal stays ignored: `nohup` and shells ignore signals in background jobs.
     if (sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
     sigaction(number, &action, nullptr);
   }

@@ -19,7 +19,8 @@ using Pixel = std::array<int, 3>;
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-// For half blocks and graphics protocols: about 8 image pixels per column, with a minimum size that stays visible.
+// Returns the width for half blocks and graphics protocols: about 8 image pixels per column, with a minimum that stays
+// visible.
 int64_t columns_of(const RgbImage& image, const Screen& screen) {
   return std::clamp<int64_t>((image.width + 7) / 8, std::min<int64_t>(32, screen.columns), screen.columns);
 }
@@ -128,7 +129,7 @@ std::string sixel(const RgbImage& image) {
   return out + "\x1b\\\n";
 }
 
-// xterm's 6 x 6 x 6 cube, or one of its 24 greys if nearer.
+// Returns the nearest colour of xterm's 6 x 6 x 6 cube and its 24 greys.
 int colour_256(const Pixel& p) {
   constexpr std::array<int, 6> kSteps = {0, 95, 135, 175, 215, 255};
   const auto distance = [&](const Pixel& q) {
@@ -153,7 +154,7 @@ std::string blocks(const RgbImage& image, bool is_24_bit) {
                      : fmt::format("\x1b[{};5;{}m", ground, colour_256(p));
   };
   for (int64_t y = 0; y < image.height; y += 2) {
-    Pixel above = {-1, -1, -1}, below = above;  // not yet set on this line
+    Pixel above = {-1, -1, -1}, below = above;  // colours not yet set on this line
     for (int64_t x = 0; x < image.width; ++x) {
       if (const Pixel p = pixel(image, x, y); p != above) set(38, above = p);
       if (y + 1 < image.height)
@@ -195,7 +196,8 @@ ImageProtocol choose_image_protocol(const Screen& screen) {
         term.starts_with("contour"))
       return ImageProtocol::kSixel;
   }
-  // A half block is three bytes of UTF-8; the first of these variables that is set decides.
+  // Half blocks are non-ASCII characters, so they need a UTF-8 locale. The first of these variables that is set
+  // determines it.
   std::string locale;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (locale.empty()) locale = screen.variable(name);
@@ -229,7 +231,7 @@ Result<std::string> terminal_image(const RgbImage& image, ImageProtocol protocol
     case ImageProtocol::kKitty: return kitty(png, columns);
     case ImageProtocol::kIterm: return iterm(png, columns);
     case ImageProtocol::kSixel: {
-      // In screen pixels: small images are enlarged by integer factors, large ones shrink to 640.
+      // The size is in screen pixels: small images are enlarged by integer factors, large ones shrink to 640.
       const int64_t most = std::max(image.width, image.height);
       const int64_t grow = std::max<int64_t>(1, 256 / most);
       const double scale = most > 640 ? 640.0 / static_cast<double>(most) : static_cast<double>(grow);

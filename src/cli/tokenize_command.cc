@@ -28,7 +28,7 @@ struct TokenizeArgs {
   }
 };
 
-/// The bytes of a token between quotes, as they would be typed; bytes that are not a whole character as \xNN.
+/// Returns the bytes of a token between quotes, escaped as in source code; bytes that are not whole characters as \xNN.
 std::string quoted_bytes(std::string_view bytes) {
   std::string text = "\"";
   for (size_t i = 0; i < bytes.size();) {
@@ -47,7 +47,7 @@ std::string quoted_bytes(std::string_view bytes) {
   return text + "\"";
 }
 
-/// The unknown token; -1 if the vocabulary has none.
+/// Returns the unknown token; -1 if the vocabulary has none.
 TokenId unknown_token(const Tokenizer& tokenizer) {
   for (const char* name : {"<unk>", "[UNK]", "<|unk|>"})
     if (const TokenId id = tokenizer.find(name); id >= 0) return id;

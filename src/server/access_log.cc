@@ -16,7 +16,7 @@
 namespace redline::server {
 namespace {
 
-constexpr int kPatienceMs = 1000;  // at the end
+constexpr int kPatienceMs = 1000;  // maximum time that the log waits for its reader at the end
 constexpr int kLookMs = 50;
 
 }  // namespace
@@ -41,7 +41,7 @@ std::string AccessLog::line_of(const Json& entry) {
     auto& text = value.get_ref<std::string&>();
     if (text.size() > kMaxText) text = text.substr(0, kMaxText) + "...";
   }
-  // ASCII: some readers also end a line at U+0085, U+2028 and U+2029. Invalid UTF-8 becomes U+FFFD.
+  // The line is ASCII, because some readers also end a line at U+0085, U+2028 and U+2029. Invalid UTF-8 becomes U+FFFD.
   std::string line = bounded.dump(-1, ' ', true, Json::error_handler_t::replace);
   for (size_t at = 0; (at = line.find('\x7f', at)) != std::string::npos;) line.replace(at, 1, "\\u007f");
   return line;
@@ -64,7 +64,8 @@ void AccessLog::flush() {
                     [&] { return is_stalled_ || (lines_.empty() && !is_writing_); });
 }
 
-/// False: it is lost. A pipe that is ready takes PIPE_BUF bytes at once, so that no write waits for its reader.
+/// Writes a line. Returns false if it is lost. A pipe that is ready takes PIPE_BUF bytes at once, so a write does not
+/// block.
 bool AccessLog::put(const std::string& line) {
   if (descriptor_ < 0) return std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0;
   int waited_ms = 0;
@@ -94,12 +95,13 @@ void AccessLog::run() {
   sigset_t broken_pipe;
   sigemptyset(&broken_pipe);
   sigaddset(&broken_pipe, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);  // a reader that has gone is an error of write()
+  // if the reader has gone, write() returns an error instead of raising a signal
+  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return is_closing_ || !lines_.empty(); });
     if (lines_.empty()) return;
-    if (is_closing_ && is_stalled_) {  // its reader has had its time
+    if (is_closing_ && is_stalled_) {  // the reader has had its time
       num_lost_.fetch_add(static_cast<int64_t>(lines_.size()), std::memory_order_relaxed);
       return;
     }

@@ -5,7 +5,7 @@
 namespace redline::server {
 namespace {
 
-/// For shapes that have no place for the name of the field.
+/// Returns the message with the field's name, for shapes that have no member for the name.
 std::string named_message(const ApiError& error) {
   const bool is_named = error.param.empty() || error.message.starts_with(error.param);
   return is_named ? error.message : error.param + ": " + error.message;

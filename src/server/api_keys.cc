@@ -39,7 +39,7 @@ Status ApiKeys::read_file(const std::string& path) {
     double per_minute = 0;
     if (!(words >> key)) return invalid_argument("{}:{}: the name \"{}\" has no key", path, number, name);
     if (std::string rate; words >> rate) {
-      // Not by the stream: it takes "-" at the end of a line for no number, which would be no limit.
+      // The stream is not used for the number: it would read "-" at the end of a line as 0, which means no limit.
       const auto [end, error] = std::from_chars(rate.data(), rate.data() + rate.size(), per_minute);
       if (error != std::errc() || end != rate.data() + rate.size() || !std::isfinite(per_minute))
         return invalid_argument("{}:{}: the third word must be a number of requests per minute", path, number);

@@ -21,7 +21,7 @@ constexpr char kPreflightHeaders[] =
     "X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, X-Stainless-Runtime, "
     "X-Stainless-Runtime-Version, X-Stainless-Timeout";
 
-/// "localhost:8080" -> "localhost", "[::1]:80" -> "[::1]".
+/// Removes the port: "localhost:8080" becomes "localhost", and "[::1]:80" becomes "[::1]".
 std::string_view without_port(std::string_view host) {
   const size_t colon = host.rfind(':');
   return colon == std::string::npos || host.find(']', colon) != std::string::npos ? host : host.substr(0, colon);
@@ -35,7 +35,7 @@ bool is_address(std::string_view name) {
   return name.starts_with('[') || (!name.empty() && name.find_first_not_of("0123456789.") == std::string::npos);
 }
 
-/// The values of the {names} of `pattern`, if `path` matches it.
+/// Returns true if `path` matches `pattern`, and sets `values` to the values of the pattern's {names}.
 bool matches(std::string_view pattern, std::string_view path, std::vector<std::string>& values) {
   values.clear();
   while (true) {
@@ -51,8 +51,8 @@ bool matches(std::string_view pattern, std::string_view path, std::vector<std::s
   }
 }
 
-/// A path as it is in the table: clients join a base and a path with two slashes, end one with a slash, or have "/v1" in
-/// both.
+/// Returns a path in the form of the table of endpoints. Clients join a base URL and a path with two slashes, end a
+/// path with a slash, or repeat "/v1".
 std::string plain_path(const std::string& path) {
   std::string plain;
   for (const char c : path)
@@ -71,7 +71,7 @@ std::unique_ptr<Answer> error_answer(const ApiError& error, ErrorShape shape) {
   return answer;
 }
 
-/// The shape of the error for a path that is not in the table.
+/// Returns the shape of errors for a path that is not in the table.
 ErrorShape shape_of(const std::string& path) {
   if (path.starts_with("/api/")) return ErrorShape::kOllama;
   return path.starts_with("/v1/messages") ? ErrorShape::kAnthropic : ErrorShape::kOpenAi;
@@ -79,7 +79,7 @@ ErrorShape shape_of(const std::string& path) {
 
 }  // namespace
 
-/// Waits for a model; then the endpoint is called again.
+/// Waits until a model is loaded, then calls the endpoint again.
 class App::LoadingAnswer final : public Answer {
  public:
   LoadingAnswer(const Endpoint& endpoint, Call call, std::shared_ptr<PendingLoad> load, Clock::time_point begin)
@@ -194,13 +194,13 @@ void App::flush_log() {
 }
 
 void App::close_predictions() {
-  constexpr double kAtLeast_s = 1;  // for the reports of what has just ended
+  constexpr double kAtLeast_s = 1;  // time for the reports of predictions that have just ended
   const auto left_s = [&] {
     if (options_.drain_timeout_s == 0) return 1e6;
     return drain_end_ms_ == 0 ? options_.drain_timeout_s : static_cast<double>(drain_end_ms_ - steady_ms()) / 1e3;
   };
   images_.close(std::max(left_s(), 0.0));
-  constexpr double kAttempt_s = 10;  // a receiver that does not answer has so long in any case
+  constexpr double kAttempt_s = 10;  // time for one attempt to send a report
   webhooks_->close(std::clamp(left_s(), kAtLeast_s, 2 * kAttempt_s));
 }
 
@@ -276,7 +276,8 @@ void App::count(const ServedModel& model, const GenerateResult& r, std::span<con
     metrics_.add("redline:prefix_miss_total", name + "," + Metrics::label("reason", cache_miss_name(r.cache_miss)));
 }
 
-// The last value of a path may hold slashes (names of models), so several paths may match: the longest one is meant.
+// The last {name} of a pattern also matches slashes (in names of models), so several patterns may match. The longest
+// one is used.
 App::Route App::route_of(const std::string& method, const std::string& path) {
   Route route = route_of_exactly(method, path);
   if (route.allowed.empty())
@@ -309,8 +310,8 @@ bool App::allows_host(std::string_view host) const {
          name.ends_with(".localhost");
 }
 
-// A page of another site must not reach a server that only this machine is meant to reach, not even with a request that
-// browsers send without asking first, nor by giving its own name this machine's address.
+// Protects a server on a loopback address from pages of other sites: from requests that browsers send without a
+// preflight, and from a site whose name resolves to this machine's address (DNS rebinding).
 bool App::allows_origin(const HttpRequest& request) const {
   const std::string_view origin = request.header("origin"), host = request.header("host");
   const auto host_of = [](std::string_view url) { return url.substr(std::min(url.find("://"), url.size() - 3) + 3); };
@@ -369,7 +370,7 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
   if (endpoint.rules.request) {
     if (request.is_abandoned()) return overloaded(503, "the client has gone", 1);
     if (endpoint.rules.takes_form && is_form(request.header("content-type"))) {
-      // Its parts are copied out of it.
+      // The parts of a form are copied out of the body.
       if (!limits.take_memory(std::ssize(request.body)))
         return overloaded(503, "the requests that are being answered take up the memory for their bodies; try again",
                           1);

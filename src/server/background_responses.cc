@@ -14,7 +14,7 @@ std::shared_ptr<const StoredResponse> with_status(const StoredResponse& response
   return changed;
 }
 
-/// The error of a response, from the body of an answer.
+/// Returns the error of a response from the body of an answer.
 Json response_error(const std::string& body) {
   const Json json = Json::parse(body, nullptr, false);
   const auto error = json.is_object() ? json.find("error") : json.end();
@@ -37,7 +37,7 @@ void BackgroundResponses::start(StoredResponse response, std::unique_ptr<Answer>
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   answer->on_ready([inbox = inbox_, id] { inbox->push(id, true); });
   running_[id] = {std::make_shared<const StoredResponse>(std::move(response)), std::move(answer)};
-  inbox_->push(id, false);  // for what was there before on_ready()
+  inbox_->push(id, false);  // reads the output that came before on_ready()
 }
 
 std::shared_ptr<const StoredResponse> BackgroundResponses::find(const std::string& id,
@@ -54,8 +54,8 @@ std::shared_ptr<const StoredResponse> BackgroundResponses::cancel(const std::str
   return fail_locked(found, "cancelled", nullptr);
 }
 
-// There is no event of a response that was cancelled: clients know "response.failed" as the end of one that has no
-// answer, and find the status in it.
+// Stores a response that failed or was cancelled. OpenAI's API has no event for a cancelled response, so
+// "response.failed" ends its stream too; the response in the event has the status.
 std::shared_ptr<const StoredResponse> BackgroundResponses::fail_locked(Place place, const char* status, Json error) {
   const auto made = std::make_shared<StoredResponse>(*with_status(*place->second.response, status));
   made->response["error"] = std::move(error);

@@ -25,16 +25,16 @@ Json error_row(const BatchLine& line) {
             {"line", line.number}}}};
 }
 
-/// The body is text already, which is not parsed again.
+/// Returns the line of an answer. The body is JSON text already and is inserted without parsing it.
 std::string answer_row(const BatchLine& line, int status, const std::string& request_id, std::string body) {
   for (char& c : body)
-    if (c == '\n' || c == '\r') c = ' ';  // between values; in strings they are escaped
+    if (c == '\n' || c == '\r') c = ' ';  // line breaks between values; those in strings are escaped
   return fmt::format(
       R"({{"id":{},"custom_id":{},"response":{{"status_code":{},"request_id":{},"body":{}}},"error":null}})",
       to_text(Json(new_id("batch_req_"))), to_text(Json(line.custom_id)), status, to_text(Json(request_id)), body);
 }
 
-/// Which answers have something new, from any thread.
+/// A queue of the answers that have new output. Thread-safe.
 class Ready {
  public:
   void push(size_t place) {
@@ -42,7 +42,7 @@ class Ready {
     places_.push_back(place);
     changed_.notify_one();
   }
-  /// nullopt: nothing in a tenth of a second.
+  /// Waits for an answer with new output. nullopt: there was none for a tenth of a second.
   std::optional<size_t> pop() {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, std::chrono::milliseconds(100), [&] { return !places_.empty(); })) return std::nullopt;
@@ -95,8 +95,9 @@ class BatchRun {
     free_.pop_back();
     Pending& p = pending_[place];
     p.line = &line;
-    Outcome<Json> read = parse_json(line.text);  // once more, rather than holding the requests of the whole file
-    REDLINE_CHECK(read.ok());                    // as when the file was read
+    // parsed again, so that the requests of the whole file need not be in memory
+    Outcome<Json> read = parse_json(line.text);
+    REDLINE_CHECK(read.ok());  // it was valid when the file was read
     Json& json = *read;
     p.http = {};
     p.http.method = "POST";
@@ -105,7 +106,7 @@ class BatchRun {
     p.http.headers = {{"content-type", "application/json"}};
     p.http.id = new_request_id();
     listen(place, app_.handle(p.http));
-    return take(place);  // what is known at once, such as a refusal
+    return take(place);  // takes output that is available at once, such as a refusal
   }
 
   void listen(size_t place, std::unique_ptr<Answer> answer) {
@@ -116,7 +117,7 @@ class BatchRun {
 
   Status take(size_t place) {
     Pending& p = pending_[place];
-    if (!p.line) return {};  // woken for output that was polled already
+    if (!p.line) return {};  // the output has been polled already
     Progress progress = Progress::kMore;
     while (progress == Progress::kMore) progress = p.answer->poll(p.body);
     if (progress != Progress::kDone) return {};
@@ -161,7 +162,7 @@ class BatchRun {
   const BatchOptions& options_;
   std::vector<BatchLine>::const_iterator next_;
   const std::vector<BatchLine>::const_iterator end_;
-  const std::shared_ptr<Ready> ready_ = std::make_shared<Ready>();  // outlives what an answer may still wake
+  const std::shared_ptr<Ready> ready_ = std::make_shared<Ready>();  // shared, because answers may call it later
   std::vector<Pending> pending_;
   std::vector<size_t> free_;  ///< places without a request
   BatchSummary summary_;

@@ -100,7 +100,7 @@ Json tool_call_json(const ChatToolCall& call) {
 
 namespace {
 
-/// The texts of a list of objects, which have them under one of these names.
+/// Joins the texts of a list of objects, each of which has its text under one of these names.
 std::string joined_texts(const Json& list, std::initializer_list<const char*> names) {
   std::string text;
   for (const Json& entry : list)
@@ -109,7 +109,7 @@ std::string joined_texts(const Json& list, std::initializer_list<const char*> na
   return text;
 }
 
-/// The reasoning of an assistant's message, under any of the names that clients have for it.
+/// Returns the reasoning of an assistant's message, which clients send under several names.
 std::string reasoning_of(const Json& message) {
   for (const char* name : {"reasoning", "reasoning_content", "thinking"})
     if (const auto found = message.find(name); found != message.end()) return *found;
@@ -194,7 +194,7 @@ Outcome<Json> plain_messages(const Json& messages) {
 
 namespace {
 
-/// Renders a prompt with messages that the model's template takes.
+/// Renders a prompt, with the messages adapted to what the model's template accepts.
 class PromptWriter {
  public:
   PromptWriter(const TextEngine& engine, const ChatPrompt& prompt)
@@ -231,7 +231,8 @@ class PromptWriter {
                                 .adapt_arguments = true,
                                 .thinking = prompt_.thinking});
   }
-  /// `text` is what the template makes of the messages; it leaves the tools out.
+  /// Adds the tools as text to the system message or to the first user message, and renders again. Returns `text`,
+  /// which has no tools, if the template leaves that out too.
   Result<std::string> with_tools_as_text(Result<std::string> text) {
     const std::string instructions = tools_as_text(std::exchange(tools_, nullptr));
     for (const bool in_user : {false, true}) {
@@ -284,13 +285,13 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
   if (!text.ok()) return text.error();
   prompt.text = std::move(*text);
   prompt.scope = request.cache_salt;
-  // The template writes the token that begins a text.
+  // The template writes the BOS token, so the tokenizer must not add one.
   if (auto error = check_text_size(engine.info(), prompt.text.size(), param)) return error;
   auto tokens = model.known_texts().encode(engine, prompt.scope, prompt.text, false, encode_limits(engine.info()));
   if (!tokens.ok()) return encode_error(tokens.status(), engine.info(), prompt.text.size(), param);
   request.prompt = prompt.tokens = std::move(tokens).value();
   request.special = engine.info().has_chat_markers;
-  constexpr size_t kEnd = 8192;  // of the prompt: the header of the answer
+  constexpr size_t kEnd = 8192;  // length of the prompt's end that is kept: the beginning of the answer
   request.chat_prompt = prompt.text.substr(prompt.text.size() - std::min(kEnd, prompt.text.size()));
   OutputConstraint& constraint = request.constraint;
   if (!prompt.forced_tools.is_null())
@@ -302,7 +303,7 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
                  .is_relaxed = std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
                                             [](const Json& tool) { return tool["function"].value("strict", false); })}};
   else if (constraint.kind == OutputConstraint::Kind::kJsonSchema && !prompt.tools.is_null())
-    constraint.tools = to_text(prompt.tools);  // a call, or text of the schema
+    constraint.tools = to_text(prompt.tools);  // either a call, or text that matches the schema
   if (constraint.kind == OutputConstraint::Kind::kToolCalls || !constraint.tools.empty())
     constraint.allows_several_calls = prompt.several_calls;
   prompt.constraint = constraint.kind;
@@ -328,7 +329,7 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
                        fmt::format("there is no tool \"{}\"; there are {}", name.substr(0, 64), fmt::join(names, ", ")),
                        "invalid_value");
   prompt.forced_tools = std::move(chosen);
-  call.constraint.field = "tools";  // what errors of the schemas are about
+  call.constraint.field = "tools";  // errors of the schemas name this field
   return std::nullopt;
 }
 
@@ -432,7 +433,7 @@ void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::st
     is_thinking_[choice] = false;
     apply(choice, {{.text = "</think>"}}, out);
   }
-  if (m.stop.empty() && !prompt_.empty()) {  // else generation continues after the text
+  if (m.stop.empty() && !prompt_.empty()) {  // after a stop string, the generated text continues beyond the answer
     std::vector<int32_t> tokens = prompt_;
     tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
     model().model->known_texts().add(scope_, prompt_text_ + result.text, std::move(tokens));

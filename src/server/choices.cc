@@ -13,7 +13,7 @@ namespace {
 /// A request that is this far ahead of its reader is aborted. A text of 4,096 tokens takes about 400 KB.
 constexpr size_t kMaxQueuedBytes = size_t{4} << 20;
 
-/// GenerateRequest::client without the user of the client.
+/// Removes the user from GenerateRequest::client.
 std::string client_of(const std::string& client) { return client.substr(0, client.find('\n')); }
 
 }  // namespace
@@ -29,7 +29,7 @@ struct Choices::Inbox {
     return sizeof(Event) + event.text.size() + event.top.size() * sizeof(TokenLogprob);
   }
 
-  /// False: the queue is full. An end is always taken.
+  /// Adds an event. Returns false if the queue is full. An event that ends a choice is always accepted.
   bool push(Event event) {
     std::shared_ptr<const std::function<void()>> to_wake;
     {
@@ -47,7 +47,8 @@ struct Choices::Inbox {
   }
 };
 
-/// Lives in the callback of a generation, which the engine destroys when the generation has ended.
+/// Signals the end of a generation from its destructor. It is held by the generation's callback, which the engine
+/// destroys at the end.
 class Choices::EndSignal {
  public:
   EndSignal(std::shared_ptr<Inbox> inbox, size_t choice) : inbox_(std::move(inbox)), choice_(choice) {}
@@ -60,7 +61,7 @@ class Choices::EndSignal {
   size_t choice_;
 };
 
-/// One beam search, which a thread of the model runs.
+/// A beam search, which runs on a thread of the model.
 class Choices::Search {
  public:
   Search(std::shared_ptr<ServedModel> model, BeamSearchRequest request, double timeout_ms)
@@ -70,7 +71,7 @@ class Choices::Search {
   size_t width() const { return static_cast<size_t>(request_.beam_width); }
   void cancel() { is_cancelled_ = true; }
 
-  /// `first`: number of its first choice.
+  /// Runs the search. `first`: number of the search's first choice.
   void run(const std::function<bool()>& goes_on, Inbox& inbox, size_t first) {
     Result<std::vector<Beam>> found = beams(goes_on);
     model_.reset();
@@ -124,7 +125,7 @@ class Choices::Search {
   std::atomic<bool> is_cancelled_{false};
   std::mutex mutex_;
   std::condition_variable found_;
-  std::vector<Result<GenerateResult>> results_;  ///< the best first
+  std::vector<Result<GenerateResult>> results_;  ///< results of the beams, best first
 };
 
 class Choices::FoundText final : public Generation {
@@ -190,7 +191,7 @@ Outcome<std::unique_ptr<Choices>> Choices::start(const std::shared_ptr<ServedMod
     auto generation = model->engine().submit(
         requests[i], [inbox = choices->inbox_, i, end = std::move(end),
                       last = std::optional<std::chrono::steady_clock::time_point>()](const TextPiece& piece) mutable {
-          if (piece.text.empty() && piece.token < 0) return true;  // between the steps of a long prompt
+          if (piece.text.empty() && piece.token < 0) return true;  // a call between two steps of a long prompt
           const auto now = std::chrono::steady_clock::now();
           const double gap_s = last && piece.token >= 0 ? std::chrono::duration<double>(now - *last).count() : -1;
           if (piece.token >= 0) last = now;
@@ -222,7 +223,8 @@ std::optional<Choices::Event> Choices::next() {
     inbox_->bytes -= Inbox::bytes_of(event);
   }
   if (event.is_end) {
-    results_[event.choice] = generations_[event.choice]->wait();  // the engine publishes it right after the signal
+    // does not block: the engine publishes the result right after the signal
+    results_[event.choice] = generations_[event.choice]->wait();
     ++num_ended_;
   }
   return event;

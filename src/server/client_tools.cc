@@ -24,7 +24,7 @@ std::string text_member(const Json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// A name of 1 to 1000 characters, as of every tool.
+/// Returns the name of a tool. 400: it does not have 1 to 1000 characters.
 Outcome<std::string> checked_name(const Json& tool, const std::string& path) {
   const auto found = tool.find("name");
   if (found == tool.end() || found->is_null())
@@ -37,12 +37,12 @@ Outcome<std::string> checked_name(const Json& tool, const std::string& path) {
   return found->get<std::string>();
 }
 
-/// The description that the model reads of the text that a custom tool takes.
+/// Returns the description of a custom tool's text for the model.
 std::string custom_description(const Json& custom) {
   std::string text = text_member(custom, "description");
   const Json format = custom.value("format", Json());
   if (!format.is_object() || text_member(format, "type") != "grammar") return text;
-  // The Chat API nests what the Responses API has in the format itself.
+  // The Chat API has the members in an object `grammar`, the Responses API in the format itself.
   const Json grammar = format.value("grammar", format);
   const std::string definition = grammar.is_object() ? text_member(grammar, "definition") : "";
   if (definition.empty()) return text;
@@ -206,7 +206,7 @@ void note_ignored(Call& call, const std::vector<std::string>& names) {
 
 namespace {
 
-/// The model's name of a tool that `choice`, of either API, names.
+/// Returns the model's name of the tool that `choice` names in the shape of either API.
 Outcome<std::string> chosen_tool(const Json& choice, const ClientTools& tools, bool is_chat) {
   const std::string type = text_member(choice, "type");
   if (type != "function" && type != "custom")
@@ -224,13 +224,13 @@ Outcome<std::string> chosen_tool(const Json& choice, const ClientTools& tools, b
   const std::string space = text_member(choice, "namespace");
   for (const auto& [shown, tool] : tools.known)
     if (tool.name == name && (space.empty() || tool.space == space)) return shown;
-  return name;  // there is no such tool: force_call() lists those that are there
+  return name;  // unknown tool: force_call() returns the error, which lists the known ones
 }
 
 }  // namespace
 
 Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools, bool is_chat) {
-  if (choice.is_string()) return ToolDemand{choice == "required" || choice == "any", ""};  // any: Mistral's name
+  if (choice.is_string()) return ToolDemand{choice == "required" || choice == "any", ""};  // "any" is Mistral's name
   if (!choice.is_object()) return ToolDemand{};
   if (text_member(choice, "type") != "allowed_tools") {
     SERVER_ASSIGN(std::string name, chosen_tool(choice, tools, is_chat));
@@ -240,7 +240,7 @@ Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools, bool is_
   std::vector<std::string> names;
   for (const Json& entry : allowed.value("tools", Json::array())) {
     const std::string type = entry.is_object() ? text_member(entry, "type") : "";
-    if (type != "function" && type != "custom") continue;  // `tools` has named it already
+    if (type != "function" && type != "custom") continue;  // errors of `tools` have named it already
     SERVER_ASSIGN(std::string name, chosen_tool(entry, tools, is_chat));
     names.push_back(std::move(name));
   }

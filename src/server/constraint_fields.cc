@@ -77,7 +77,7 @@ NamedConstraint json_constraint(const Json& schema, std::string field, bool is_s
 Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::string& field) {
   const std::string type = format["type"];
   if (type == "text") return NamedConstraint{};
-  // llama.cpp's server and Together have the schema of an object there.
+  // llama.cpp's server and Together allow a schema in a format of this type.
   if (type == "json_object" && !format.contains("schema")) return json_constraint({{"type", "object"}}, field);
   const bool is_nested = format.contains("json_schema");
   const Json& holder = is_nested ? format["json_schema"] : format;

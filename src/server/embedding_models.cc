@@ -17,7 +17,7 @@ class EmbeddingModel::Task {
       : loaded_(std::move(model)), request_(std::move(request)), finish_(std::move(finish)) {}
 
   bool is_embedding() const { return finish_ != nullptr; }
-  // Exceptions would end the thread, and with it the server.
+  // Runs tasks and catches all exceptions, because one would end the thread, and with it the server.
   static void run(std::vector<std::shared_ptr<Task>> tasks) {
     std::erase_if(tasks, [](const auto& task) { return task->is_abandoned(); });
     if (tasks.empty()) return;
@@ -62,7 +62,7 @@ class EmbeddingModel::Task {
     wake_ = std::move(wake);
     if (result_) wake_();
   }
-  /// nullopt: not yet.
+  /// Returns the result once. nullopt: it is not there yet.
   std::optional<Outcome<Result>> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(result_, std::nullopt);
@@ -131,7 +131,7 @@ redline::Result<int64_t> EmbeddingModel::load() {
 }
 
 void EmbeddingModel::unload() {
-  std::shared_ptr<EmbeddingEngine> engine;  // is closed without the mutex
+  std::shared_ptr<EmbeddingEngine> engine;  // destroyed after the mutex has been unlocked
   const std::lock_guard lock(mutex_);
   engine.swap(engine_);
 }

@@ -9,7 +9,8 @@
 namespace redline::server {
 namespace {
 
-/// Markers as the vocabulary spells them. An empty middle: the text follows the second part at once.
+/// The markers of a family, as the vocabulary spells them. If `middle` is empty, the generated text directly follows
+/// the second part of the prompt.
 struct FillInFormat {
   const char* name;
   const char *prefix, *suffix, *middle;
@@ -30,12 +31,12 @@ constexpr FillInFormat kFillInFormats[] = {
     {"Seed-Coder", "<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", true},
     {"GLM-4", "<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},
 };
-/// They end the text where the vocabulary has them.
+/// Markers that end the generated text, if the vocabulary has them.
 constexpr const char* kEndMarkers[] = {"<|fim_pad|>",   "<|endoftext|>", "<|file_sep|>", "<|file_separator|>",
                                        "<|repo_name|>", "<fim_pad>",     "<file_sep>",   "<repo_name>",
                                        "▁<EOT>",        "<EOT>",         "<|EOT|>",      "<[fim-pad]>"};
 
-/// A name that is one token; nullopt: the vocabulary does not have it.
+/// Returns the token with this name. nullopt: the vocabulary does not have it.
 std::optional<int32_t> marker_of(const TextEngine& engine, std::string_view name) {
   if (name.empty()) return std::nullopt;
   const auto tokens = engine.encode(name, true, false);
@@ -43,7 +44,7 @@ std::optional<int32_t> marker_of(const TextEngine& engine, std::string_view name
   return tokens.value()[0];
 }
 
-/// Appends a text, without special tokens.
+/// Appends the tokens of a text, without special tokens.
 std::optional<ApiError> append(const TextEngine& engine, std::string_view text, std::vector<int32_t>& tokens) {
   if (text.empty()) return std::nullopt;
   auto more = encode_text(engine, text, false, false, "prompt");
@@ -68,7 +69,8 @@ Markers markers_of(const TextEngine& engine, const FillInFormat& f) {
           .has_suffix_first = f.has_suffix_first};
 }
 
-/// The first family whose markers the vocabulary has; one with the marker of a file goes before one without it.
+/// Returns the markers of the first family whose markers are in the vocabulary. Families whose file marker is in it
+/// come first.
 std::optional<Markers> markers_by_name(const TextEngine& engine) {
   for (const bool needs_file : {true, false})
     for (const FillInFormat& f : kFillInFormats) {

@@ -14,7 +14,7 @@ ApiError malformed(const std::string& what) {
   return bad_request("", "malformed multipart/form-data: " + what, "malformed_request");
 }
 
-/// The value of a parameter of a header ("form-data; name=\"a\""); nullopt: there is none.
+/// Returns the value of a parameter of a header ("form-data; name=\"a\""). nullopt: there is no such parameter.
 std::optional<std::string> parameter(std::string_view header, std::string_view wanted) {
   size_t at = header.find(';');
   while (at < header.size()) {
@@ -42,7 +42,8 @@ std::optional<std::string> parameter(std::string_view header, std::string_view w
   return std::nullopt;
 }
 
-/// Text as a value of the field's types. Other text stays text, which the schema's check then reports.
+/// Converts text to a value of the field's types. Text that is not such a value stays a string, which the check of the
+/// schema reports.
 Json value_of(std::string text, unsigned types) {
   if (types & kString) return text;
   if (types == kAny) return text;
@@ -50,7 +51,7 @@ Json value_of(std::string text, unsigned types) {
   return parsed.ok() && !parsed->is_string() ? std::move(*parsed) : Json(std::move(text));
 }
 
-/// Adds the field to those before it, as the schema has it.
+/// Adds a field. A second field of the same name makes the value an array.
 void add_field(Json& fields, std::string name, std::string text, const Schema& schema) {
   const bool is_list = name.ends_with("[]");
   if (is_list) name.resize(name.size() - 2);

@@ -120,7 +120,7 @@ std::vector<std::string> strings_of(const Json& body, const char* name) {
   std::vector<std::string> strings;
   if (found->is_string()) strings.push_back(found->get<std::string>());
   else strings = found->get<std::vector<std::string>>();
-  std::erase(strings, "");  // some clients send what an empty input of a page holds
+  std::erase(strings, "");  // some clients send an empty string if the user has entered none
   return strings;
 }
 
@@ -156,7 +156,7 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   if (!body.value("structured_outputs", Json::object()).value("whitespace_pattern", "").empty())
     call.ignored.emplace_back("structured_outputs.whitespace_pattern");
   request.constraint = call.constraint.constraint;
-  if (call.shape == ErrorShape::kOpenAi) {  // the endpoints of Ollama's API read it before they find the model
+  if (call.shape == ErrorShape::kOpenAi) {  // the endpoints of Ollama's API read keep_alive before they find the model
     SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
     if (keep_alive) call.app.residency().set_keep_alive(*choice.model, *keep_alive);
   }
@@ -188,21 +188,21 @@ Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_pt
     const std::string field = call.constraint.field.empty() ? "tools" : call.constraint.field;
     for (const std::string& keyword : *keywords) call.ignored.push_back(fmt::format("{}.{}", field, keyword));
   }
-  for (GenerateRequest& request : requests) {  // there is no room for more, whatever was asked for
+  for (GenerateRequest& request : requests) {  // the context has no room for more tokens
     request.max_tokens = std::min(request.max_tokens, model->info().context);
     request.min_tokens = std::min(request.min_tokens, model->info().context);
   }
   auto choices = Choices::start(model, requests);
   if (choices.ok() || choices.error().status != 400 || !choices.error().param.empty()) return choices;
   ApiError error = choices.error();
-  error.param = call.constraint.field;  // prompt, sampling and stop strings have been checked
+  error.param = call.constraint.field;  // the other fields have been checked, so the error is about the constraint
   return error;
 }
 
 Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request) {
   const Json& body = call.body;
   if (!body.value("use_beam_search", false)) {
-    if (body.value("length_penalty", 1.0) != 1)  // 1 is what it is without a penalty
+    if (body.value("length_penalty", 1.0) != 1)  // 1 has no effect
       return bad_request("length_penalty", "length_penalty has no effect without use_beam_search: true",
                          "invalid_value");
     return false;
@@ -291,7 +291,7 @@ std::string matched_stop(const TextEngine& engine, const GenerateResult& result,
   Result<std::string> all = engine.decode(result.tokens);
   if (all.ok() && all->find(result.text) == std::string::npos) all = engine.decode(result.tokens, true);
   if (!all.ok()) return "";
-  const size_t begin = all->find(result.text);  // a tokenizer may decode a first token with a space
+  const size_t begin = all->find(result.text);  // the tokenizer may decode the first token with a space before it
   if (begin == std::string::npos) return "";
   const std::string_view rest = std::string_view(*all).substr(begin + result.text.size());
   for (const std::string& s : stop)
@@ -325,7 +325,8 @@ Progress GenerationAnswer::poll(std::string& body) {
     has_begun_ = true;
     begin(body);
   }
-  // Output that a slow reader has not taken stays in the queue, where it is small and bounded, not as text of events.
+  // Output that a slow reader has not taken stays in the queue, where its size is limited, and is not converted to
+  // events yet.
   constexpr size_t kMaxPart = size_t{64} << 10;
   const size_t begin_size = body.size();
   while (!is_stream || body.size() - begin_size < kMaxPart) {

@@ -114,11 +114,11 @@ class AsioServer final : public HttpServer {
   }
   void leave() {
     ErrorCode ignored;
-    signals_.clear(ignored);  // from here on a signal ends the process
+    signals_.clear(ignored);  // the next signal ends the process
     shared_->io.stop();
   }
 
-  /// Ends connections whose other end takes nothing of what was sent.
+  /// Closes connections whose clients do not read what was sent.
   void await_sweep() {
     sweep_.expires_after(seconds_of(std::clamp(shared_->options.write_timeout_s / 8, 0.05, 1.0)));
     sweep_.async_wait([this](ErrorCode error) {
@@ -139,12 +139,12 @@ class AsioServer final : public HttpServer {
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
         continue;
       }
-      // Connections beyond the limit get an answer that says so, up to as many again.
+      // Up to twice the limit of connections are accepted; those beyond the limit get an answer that says so.
       if (shared_->connections >= 2 * shared_->options.max_connections) continue;
       socket.set_option(Tcp::no_delay(true), error);
       socket.set_option(asio::socket_base::keep_alive(true), error);
-      // Output that a slow reader has not taken stays in its queue, where it is bounded, rather than in megabytes of
-      // the kernel.
+      // Output that a slow reader has not taken stays in its queue, where its size is limited, instead of filling
+      // megabytes in the kernel.
       socket.set_option(asio::socket_base::send_buffer_size(256 << 10), error);
       const int idle_s = 30;
       const int unacknowledged_ms = static_cast<int>(seconds_of(shared_->options.write_timeout_s).count());

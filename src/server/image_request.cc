@@ -19,7 +19,7 @@ const Schema adapter_schema{"ImageAdapter",
                              {"weight", kNumber, "1: as trained", {.min = -100, .max = 100}}}};
 const Field adapter_item{"", kObject | kString, "", {.max_length = 1000, .object = &adapter_schema}};
 
-/// An image in a field: a data URL, or its base64.
+/// Decodes an image in a field: a data URL, or base64.
 Outcome<AlphaImage> decode_field(const std::string& text, const char* field) {
   std::string_view digits = text;
   if (digits.starts_with("http://") || digits.starts_with("https://"))
@@ -48,7 +48,7 @@ ApiError several_images(const char* field) {
 
 namespace {
 
-/// None: the request has none.
+/// Returns the image of a field. nullopt: the request has none.
 Outcome<std::optional<AlphaImage>> alpha_image_field(const Call& call, const Json& input, const char* field) {
   std::optional<AlphaImage> given;
   for (const FormFile& file : call.files) {
@@ -64,7 +64,7 @@ Outcome<std::optional<AlphaImage>> alpha_image_field(const Call& call, const Jso
   return given;
 }
 
-/// Sets initial image and mask of a request.
+/// Sets the initial image and the mask of a request.
 std::optional<ApiError> take_images(const Call& call, const Json& input, MaskForm masks, ImageRequest& r) {
   auto image = alpha_image_field(call, input, "image"), mask = alpha_image_field(call, input, "mask");
   if (!image.ok()) return image.error();
@@ -79,14 +79,14 @@ std::optional<ApiError> take_images(const Call& call, const Json& input, MaskFor
     if (!region) region = gray_mask(**mask);
   } else if (masks == MaskForm::kTransparent) {
     region = transparent_region(**image);
-    if (region && !has_white(*region)) region.reset();  // soft edges, and no hole
+    if (region && !has_white(*region)) region.reset();  // only soft edges: no area is marked
   }
   if (region) r.mask = std::make_shared<const RgbImage>(std::move(*region));
   r.init_image = std::make_shared<const RgbImage>(std::move((*image)->image));
   return std::nullopt;
 }
 
-/// The value of the first of these names.
+/// Returns the value of the first of these names that `input` has.
 template <class T>
 std::optional<T> pick(const Json& input, std::initializer_list<const char*> names) {
   for (const char* name : names)

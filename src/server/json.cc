@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-/// Maximum memory of a value besides its text: for an object, with its name and the growth of the list that it is in.
+/// Maximum memory of a value besides its text. It covers an object with its name and the growth of the list that holds
+/// it.
 constexpr int64_t kValueBytes = 96;
 constexpr size_t kValuesBetweenLooks = size_t{1} << 14;
 
@@ -16,7 +17,8 @@ struct Extent {
   bool is_too_deep = false;
 };
 
-/// Read before the values are made: the parser does not recurse, but what reads its result does.
+/// Computes number and depth of the values before they are made. The parser does not recurse, but the readers of its
+/// result do.
 Extent extent_of(std::string_view text) {
   Extent extent{.values = 1};
   int depth = 0;
@@ -40,7 +42,7 @@ Extent extent_of(std::string_view text) {
   return extent;
 }
 
-/// Asks now and then whether the result is still wanted.
+/// Builds values, and checks at intervals whether the result is still wanted.
 class Builder final : public OrderedJsonBuilder {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
@@ -65,7 +67,7 @@ std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::e
 Outcome<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     return bad_request("", "the body is empty; it must be a JSON object");
-  // The parser takes it for the end of the text, whatever follows.
+  // The parser would treat a zero byte as the end of the text.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
     return bad_request("", fmt::format("the body is not JSON: a zero byte at byte {}", zero));
   const Extent extent = extent_of(text);

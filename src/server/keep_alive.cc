@@ -11,7 +11,7 @@
 namespace redline::server {
 namespace {
 
-/// Seconds of keep_alive: a number, or Go's notation of durations: "1h30m", "90s", "1.5h", "-1".
+/// Parses keep_alive: a number of seconds, or a duration in Go's notation: "1h30m", "90s", "1.5h", "-1".
 Outcome<double> keep_alive_seconds(const Json& keep_alive) {
   if (keep_alive.is_number()) return keep_alive.get<double>();
   const std::string text = keep_alive;

@@ -43,7 +43,7 @@ constexpr SchemaPlaces kSchemas[] = {
 
 using Names = std::vector<std::string>;
 
-/// {"type": "enabled"} of DeepSeek, GLM and Anthropic, or a boolean.
+/// Converts {"type": "enabled"} of DeepSeek, GLM and Anthropic, or a boolean.
 std::string_view convert_thinking(const Json& value, Json& instead, Names& without_effect) {
   if (value.is_boolean()) {
     instead["enable_thinking"] = value;
@@ -59,7 +59,7 @@ std::string_view convert_thinking(const Json& value, Json& instead, Names& witho
   return {};
 }
 
-/// A boolean, or the effort as Ollama's clients write it.
+/// Converts a boolean, or an effort as Ollama's clients write it.
 std::string_view convert_think(const Json& value, Json& instead, Names&) {
   if (value.is_boolean()) instead["enable_thinking"] = value;
   else if (value == "true" || value == "false") instead["enable_thinking"] = value == "true";
@@ -68,7 +68,7 @@ std::string_view convert_think(const Json& value, Json& instead, Names&) {
   return {};
 }
 
-/// {"effort", "enabled", "exclude", "max_tokens"} of OpenRouter, or Responses' object in a chat.
+/// Converts {"effort", "enabled", "exclude", "max_tokens"} of OpenRouter, or the object of the Responses API in a chat.
 std::string_view convert_reasoning(const Json& value, Json& instead, Names& without_effect) {
   if (!value.is_object()) return convert_think(value, instead, without_effect);
   for (const auto& [name, member] : value.items()) {
@@ -81,7 +81,7 @@ std::string_view convert_reasoning(const Json& value, Json& instead, Names& with
   return {};
 }
 
-/// Tokens of thinking: there is no bound, but 0 turns it off.
+/// Converts a number of thinking tokens. The number is not enforced, but 0 turns thinking off.
 std::string_view convert_thinking_budget(const Json& value, Json& instead, Names& without_effect) {
   if (!value.is_number()) return "a number";
   if (value == 0) instead["enable_thinking"] = false;
@@ -101,7 +101,7 @@ std::string_view convert_reasoning_in_content(const Json& value, Json& instead, 
   return {};
 }
 
-/// {"include": true} of OpenRouter.
+/// Converts {"include": true} of OpenRouter.
 std::string_view convert_usage(const Json& value, Json& instead, Names& without_effect) {
   if (!value.is_object()) return "an object";
   for (const auto& [name, member] : value.items()) {
@@ -128,7 +128,7 @@ std::string_view convert_milliseconds(const Json& value, Json& instead, Names&) 
   return {};
 }
 
-/// Ollama's format: "json", or a JSON Schema.
+/// Converts Ollama's format: "json", or a JSON Schema.
 std::string_view convert_format(const Json& value, Json& instead, Names&) {
   if (value == "json") instead["response_format"] = {{"type", "json_object"}};
   else if (value.is_object()) instead["response_format"] = {{"type", "json_schema"}, {"schema", value}};
@@ -136,14 +136,14 @@ std::string_view convert_format(const Json& value, Json& instead, Names&) {
   return {};
 }
 
-/// llama.cpp's number of the norm.
+/// Converts llama.cpp's number of the vector norm.
 std::string_view convert_embd_normalize(const Json& value, Json& instead, Names&) {
   if (value != -1 && value != 2) return "2 (Euclidean length 1) or -1 (as the model has them)";
   instead["normalize"] = value == 2;
   return {};
 }
 
-/// Voyage's type of the elements, and Cohere's list of such types: we have floats.
+/// These accept the element type of Voyage, and the list of types of Cohere, if they select floats.
 std::string_view convert_output_dtype(const Json& value, Json&, Names&) {
   return value == "float" ? "" : "\"float\", which is what the vectors have";
 }
@@ -303,13 +303,13 @@ constexpr KnownField kTable[] = {
      "streams are made of parts, in OpenAI's format"},
     {"verbosity", "OpenAI", kInChat, Use::kIgnored, "the model decides"},
 
-    // Changes of the answer that nothing here makes.
+    // Requests to change the output in ways that are not supported.
     {"logits_processors custom_logit_processor custom_params", "vLLM, SGLang", kTexts, Use::kRefused,
      "is not supported; see logit_bias"},
     {"allowed_token_ids", "vLLM", kTexts, Use::kRefused, "is not supported; use guided_choice or grammar"},
     {"stop_regex", "SGLang", kTexts, Use::kRefused, "is not supported; use stop"},
 
-    // Services around a model.
+    // Fields for the services around a model.
     {"metadata store service_tier safety_identifier moderation request_id user_id rid tags trace_id client_metadata "
      "session_metadata user_config",
      "OpenAI, vLLM, SGLang, GLM, LiteLLM", kInOpenAi | kInLlamaCompletion, Use::kIgnored, kClientNote},
@@ -376,7 +376,7 @@ constexpr KnownField kTable[] = {
      kInRerank, Use::kIgnored, "see truncate"},
 };
 
-/// The names of a row.
+/// Returns the names of a row.
 std::vector<std::string_view> names_of(const KnownField& row) {
   std::vector<std::string_view> names;
   for (std::string_view rest = row.names; !rest.empty();) {

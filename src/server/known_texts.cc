@@ -7,14 +7,15 @@
 namespace redline::server {
 namespace {
 
-/// FNV-1a, which gives the hashes of all beginnings of a text in one pass. Texts are compared after it.
+/// The FNV-1a hash, which gives the hashes of all beginnings of a text in one pass. Texts with equal hashes are then
+/// compared.
 constexpr uint64_t kFnvBasis = 0xcbf29ce484222325u;
 uint64_t extend_hash(uint64_t hash, std::string_view bytes) {
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }
 
-/// It has a name and no text.
+/// Returns true for a control token, which has a name and no text.
 bool is_control(const TextEngine& engine, int32_t token) {
   const auto as_text = engine.decode(std::span(&token, 1)), as_name = engine.decode(std::span(&token, 1), true);
   return as_text.ok() && as_text->empty() && as_name.ok() && !as_name->empty();
@@ -70,7 +71,7 @@ std::vector<KnownTexts::Known> KnownTexts::beginnings(const std::string& scope, 
 
 Result<std::vector<int32_t>> KnownTexts::encode(const TextEngine& engine, const std::string& scope,
                                                 std::string_view text, bool add_bos, const EncodeLimits& limits) {
-  constexpr size_t kMaxTriedBytes = size_t{1} << 20;  // each encodes the rest of the text
+  constexpr size_t kMaxTriedBytes = size_t{1} << 20;  // limit of work, because each try encodes the rest of the text
   size_t tried_bytes = 0;
   for (const Known& known : beginnings(scope, text)) {
     if (known.length == text.size()) return *known.tokens;

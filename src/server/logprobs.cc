@@ -67,7 +67,7 @@ void CharCounter::finish() {
 std::vector<size_t> token_places(const TextEngine& engine, const std::vector<int32_t>& tokens, std::string_view text,
                                  CharCounter& count) {
   std::vector<size_t> places;
-  // Normalization may have changed the text; from there on the bytes of the tokens count instead.
+  // If normalization has changed the text, the bytes of the tokens count instead, from the first difference on.
   bool is_text = true;
   for (const int32_t token : tokens) {
     places.push_back(count.count());

@@ -9,7 +9,7 @@ namespace redline::server {
 
 namespace {
 
-/// Adds the counters of an engine that is gone.
+/// Adds the counters of an engine that was unloaded.
 void add_counters(const EngineStats& past, EngineStats& now) {
   now.preemptions += past.preemptions;
   now.prompt_tokens += past.prompt_tokens;
@@ -54,7 +54,7 @@ Result<int64_t> ServedModel::load() {
 }
 
 void ServedModel::unload() {
-  known_texts_.clear();  // the file may be another one when it is loaded again
+  known_texts_.clear();  // the model's files may have changed when it is loaded again
   std::shared_ptr<TextEngine> engine;
   const std::lock_guard lock(mutex_);
   EngineStats total = engine_->stats();
@@ -100,7 +100,7 @@ Status ServedModel::check_adapter_count() const {
 Status ServedModel::load_adapter(const std::string& name, const std::string& path) {
   const std::lock_guard changing(changing_);
   REDLINE_TRY(check_adapter_count());
-  REDLINE_TRY(engine_->load_adapter(name, path));  // reads a file: without the mutex
+  REDLINE_TRY(engine_->load_adapter(name, path));  // reads a file, so the mutex is not held
   const std::lock_guard lock(mutex_);
   adapters_.push_back({next_id_++, name, path, 0, unix_time()});
   return {};

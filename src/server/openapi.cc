@@ -98,7 +98,9 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
 
 Json openapi(bool asks_for_key) {
   Json paths = Json::object(), components = Json::object();
-  for (const Endpoint& endpoint : endpoints())  // first: an object of both requests and answers may have other fields
+  // requests first, because an object that occurs in requests and answers is described as in requests, which may have
+  // other fields
+  for (const Endpoint& endpoint : endpoints())
     if (endpoint.rules.request) schema_reference(*endpoint.rules.request, components, SchemaUse::kRequest);
   for (const Endpoint& endpoint : endpoints()) {
     std::string method = endpoint.method;

@@ -10,7 +10,7 @@
 namespace redline::server {
 namespace {
 
-/// null: not yet.
+/// Returns a time as text; null: the event has not happened yet.
 Json time_json(double seconds) {
   if (seconds == 0) return nullptr;
   return utc_text_ms(seconds);
@@ -159,7 +159,7 @@ Result<int64_t> ImageModel::load() {
 }
 
 void ImageModel::unload() {
-  std::shared_ptr<ImageEngine> engine;  // is closed without the mutex
+  std::shared_ptr<ImageEngine> engine;  // destroyed after the mutex has been unlocked
   const std::lock_guard lock(mutex_);
   engine.swap(engine_);
 }

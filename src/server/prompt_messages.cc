@@ -21,7 +21,7 @@ std::string joined_texts(const std::string& first, const std::string& second) {
   return first + std::string(kBetween) + second;
 }
 
-/// Templates may trim what they write.
+/// Removes white space around a text, as templates do.
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos) return "";
@@ -80,7 +80,7 @@ Json tool_messages_as_text(const Json& messages) {
       after_result = true;
       continue;
     }
-    if (after_result && message["role"] == "user") {  // templates expect that roles take turns
+    if (after_result && message["role"] == "user") {  // templates expect that user and assistant alternate
       plain.back()["content"] = content_of(plain.back()) + "\n" + content_of(message);
       after_result = false;
       continue;

@@ -65,7 +65,7 @@ bool Resident::is_named(std::string_view name) const {
 
 struct Residency::Slot {
   std::shared_ptr<Resident> model;
-  bool is_fixed = false;  ///< stays loaded
+  bool is_fixed = false;  ///< is never unloaded
   State state = State::kUnloaded;
   int64_t bytes = 0, uses = 0, loads = 0;
   Clock::time_point last_use;
@@ -86,8 +86,8 @@ struct Residency::Shared {
   mutable std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::vector<std::unique_ptr<Slot>> slots;
-  std::deque<Slot*> queue;  ///< to be loaded
-  int64_t used_bytes = 0;   ///< of loaded models and of those that are being loaded or unloaded
+  std::deque<Slot*> queue;  ///< models to load
+  int64_t used_bytes = 0;   ///< bytes of models that are loaded, being loaded or being unloaded
   bool is_closing = false;
 
   Slot& slot(const Resident& model) const {
@@ -97,7 +97,7 @@ struct Residency::Shared {
     return **found;
   }
   bool has_room(int64_t bytes) const { return options.memory_bytes == 0 || used_bytes + bytes <= options.memory_bytes; }
-  /// By unloading models that are not in use.
+  /// Returns true if there is room after unloading all idle models.
   bool can_make_room(int64_t bytes) const {
     int64_t idle = 0;
     for (const auto& s : slots)
@@ -123,7 +123,7 @@ struct Residency::Shared {
     used_bytes -= s.bytes;
     changed.notify_all();
   }
-  /// True: it is loaded. False without an error: it turned out to be larger than expected, and there is no room.
+  /// Loads a model. Returns true if it is loaded. Returns false if it is larger than expected and there is no room.
   Result<bool> load(std::unique_lock<std::mutex>& lock, Slot& s) {
     s.state = State::kLoading;
     const int64_t expected = s.bytes;
@@ -156,10 +156,10 @@ struct Residency::Shared {
   }
 };
 
-/// The handle that keeps a model in memory.
+/// Keeps a model in memory while it exists.
 struct Residency::Use {
   Use(std::shared_ptr<Shared> all, Slot& s, bool is_renewal) : shared(std::move(all)), slot(&s), renews(is_renewal) {
-    ++slot->uses;  // under the mutex
+    ++slot->uses;  // the caller holds the mutex
   }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
@@ -275,7 +275,7 @@ std::string Residency::other_purpose(const std::string& name) const {
 void Residency::run() {
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);
-  /// Ends the waiting for the first of the queue.
+  /// Ends the load of the first model in the queue and tells the requests that wait for it.
   const auto finish_first = [&](const Status& status) {
     Slot& s = *shared.queue.front();
     shared.queue.pop_front();
@@ -287,7 +287,7 @@ void Residency::run() {
     s.waiting.clear();
     lock.unlock();
     for (auto& [pending, use] : waiting) pending->finish(status, std::move(use));
-    waiting.clear();  // the last pointers may go here, and want the mutex
+    waiting.clear();  // may destroy the last pointer to a Use, whose destructor locks the mutex
     lock.lock();
   };
   while (!shared.is_closing) {
@@ -325,7 +325,8 @@ void Residency::run() {
     Clock::time_point until = Clock::time_point::max();
     for (const auto& s : shared.slots)
       if (s->expires()) until = std::min(until, s->end());
-    if (!shared.queue.empty()) until = std::min(until, Clock::now() + std::chrono::seconds(1));  // they may expire
+    // requests in the queue may be cancelled meanwhile
+    if (!shared.queue.empty()) until = std::min(until, Clock::now() + std::chrono::seconds(1));
     if (until == Clock::time_point::max()) shared.changed.wait(lock);
     else shared.changed.wait_until(lock, until);
   }

@@ -118,8 +118,8 @@ std::string string_member(const Json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// Items that other servers make of what their own tools do, and what only they can read: they say nothing to a model
-/// that did not see it, and are left out. So are types that are newer than this list.
+/// Types of items for what other servers' own tools have done. Only those servers can read them, so they are left out.
+/// Types that are not in these lists are left out too.
 constexpr std::string_view kLeftOut[] = {
     "web_search_call",    "file_search_call",   "code_interpreter_call", "image_generation_call", "tool_search_call",
     "tool_search_output", "mcp_list_tools",     "mcp_approval_request",  "mcp_approval_response", "compaction",
@@ -132,7 +132,7 @@ constexpr std::string_view kUsed[] = {"message",          "reasoning",
                                       "apply_patch_call", "apply_patch_call_output",
                                       "mcp_call"};
 
-/// Brings items to messages of OpenAI's chat API.
+/// Converts items to messages of OpenAI's chat API.
 class ItemReader {
  public:
   ItemReader(const char* list, Json& messages, std::vector<std::string>& ignored)
@@ -161,7 +161,7 @@ class ItemReader {
       add_call({id, type.substr(0, type.size() - std::string_view("_call").size()), to_text(item[given])});
       return std::nullopt;
     }
-    if (std::find(std::begin(kUsed), std::end(kUsed), type) != std::end(kUsed)) {  // *_output
+    if (std::find(std::begin(kUsed), std::end(kUsed), type) != std::end(kUsed)) {  // types such as function_call_output
       const char* id = item.contains("call_id") ? "call_id" : "id";
       const bool may_have_id = type == "local_shell_call_output";
       if (!item.contains("call_id") && !(may_have_id && item.contains("id"))) return needs("call_id");
@@ -204,7 +204,7 @@ class ItemReader {
     messages_.back()["tool_calls"].push_back(tool_call_json(call));
   }
 
-  /// A text, or parts with text; of a shell, what a command has written and how it has ended.
+  /// Adds the output of a tool: a text, parts with text, or the output and outcome of a shell command.
   std::optional<ApiError> add_output(const Json& call_id, const Json& output) {
     std::string text;
     if (output.is_array()) {

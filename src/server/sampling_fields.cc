@@ -13,7 +13,7 @@ const Field bias_item{"", kArray, ""};
 const Field text_item{"", kString, "", {.min_length = 1, .max_length = 200}};
 const Field name_item{"", kString, "", {.min_length = 1, .max_length = 100}};
 
-/// "5": 1.5 or [5, 1.5]; false excludes the token. `field`: its path.
+/// Adds a bias, given as "5": 1.5 or [5, 1.5]; false excludes the token. `field`: the path for errors.
 std::optional<ApiError> add_bias(const Json& token, const Json& value, const std::string& field, int64_t vocab_size,
                                  SamplingOptions& s) {
   int64_t id = -1;
@@ -53,7 +53,7 @@ std::optional<ApiError> add_biases(const Json& biases, int64_t vocab_size, Sampl
 }
 
 std::string request_name(const SamplingParameter& p) {
-  return p.name == "penalty_last_n" ? "repeat_last_n" : std::string(p.name);  // as llama.cpp's server has it
+  return p.name == "penalty_last_n" ? "repeat_last_n" : std::string(p.name);  // the name in llama.cpp's server
 }
 
 Field field_of(const SamplingParameter& p) {
@@ -108,7 +108,7 @@ Outcome<SamplingOptions> sampling_of(const Json& body, const SamplingOptions& de
     if (const auto value = body.find(request_name(p)); value != body.end())
       p.set(s, std::max(value->get<double>(), p.range.min));
   if (!body.value("do_sample", true)) s.temperature = 0;
-  if (s.top_p <= 0) {  // only the most likely token is left
+  if (s.top_p <= 0) {  // only the most likely token remains
     s.top_p = 1;
     s.top_k = 1;
   }
@@ -116,7 +116,7 @@ Outcome<SamplingOptions> sampling_of(const Json& body, const SamplingOptions& de
   take("bad_words", s.bad_words);
   take("dry_sequence_breakers", s.dry_sequence_breakers);
   take("samplers", s.samplers);
-  for (std::string& name : s.samplers) {  // llama.cpp's names
+  for (std::string& name : s.samplers) {  // converts llama.cpp's names
     if (name == "typ_p") name = "typical_p";
     if (name == "temp") name = "temperature";
   }

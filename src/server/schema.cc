@@ -10,8 +10,8 @@ namespace {
 
 struct TypeName {
   Type type;
-  const char* json;     // in a schema
-  const char* message;  // in an error
+  const char* json;     // name in a JSON Schema
+  const char* message;  // name in an error message
 };
 constexpr TypeName kTypeNames[] = {{kString, "string", "a string"}, {kInteger, "integer", "an integer"},
                                    {kNumber, "number", "a number"}, {kBoolean, "boolean", "true or false"},
@@ -37,7 +37,7 @@ std::string names_of(unsigned types) {
   return text;
 }
 
-/// The path of a member. Names that clients make up are cut: errors show them.
+/// Returns the path of a member. The name is cut, because the client may have made it up and errors show it.
 std::string child(const std::string& path, const std::string& name) {
   const std::string shown = name.size() > 64 ? name.substr(0, 64) : name;
   return path.empty() ? shown : path + "." + shown;
@@ -87,7 +87,7 @@ class Validator {
     return found == schema.fields.end() ? nullptr : &*found;
   }
 
-  /// Removes what the schema does not have. Nulls are no fields.
+  /// Removes the members that the schema does not have from `object` and returns them, without nulls.
   static std::vector<Member> take_others(const Schema& schema, Json& object) {
     std::vector<Member> others;
     auto& members = object.get_ref<Json::object_t&>();
@@ -122,7 +122,7 @@ class Validator {
     else if (ignored_.size() == kMaxIgnored) ignored_.emplace_back("...");
   }
 
-  /// A member that the schema does not have: the table of known fields says what it is.
+  /// Handles a member that the schema does not have, according to the table of known fields.
   std::optional<ApiError> read_other(const Schema& schema, Json& object, const std::string& name, Json& value,
                                      const std::string& path) {
     for (const auto& [refused, why] : schema.refused) {
@@ -138,7 +138,7 @@ class Validator {
       case FieldUse::kRefused:
         if (asks_for_nothing(value)) return std::nullopt;
         return bad_request(path, fmt::format("{} {}", path, row->note), "unsupported_parameter");
-      case FieldUse::kHonoured:  // elsewhere
+      case FieldUse::kHonoured:  // has an effect only where a schema has it
       case FieldUse::kIgnored: break;
     }
     ignore(path);
@@ -174,7 +174,7 @@ class Validator {
     return std::nullopt;
   }
 
-  /// Errors name the field that the client wrote.
+  /// Sets a field that another one is mapped to. Errors name the field that the client wrote.
   std::optional<ApiError> set(const Schema& schema, Json& object, const std::string& target, Json& value,
                               const std::string& path) {
     const Field* const field = find_field(schema, target);
@@ -245,7 +245,8 @@ class Validator {
     return min ? fmt::format("at least {}", number_text(*min)) : fmt::format("at most {}", number_text(*max));
   }
 
-  // A header has an end, and so has the search for what a name may have meant, each of which takes some 50 us.
+  // Limits of the header X-Redline-Ignored, and of the number of searches for misspelled names, which take about 50 us
+  // each.
   static constexpr size_t kMaxIgnored = 64, kMaxHeaderName = 80, kMaxSearches = 256;
 
   std::vector<std::string>& ignored_;
@@ -256,7 +257,7 @@ Json object_schema(const Schema& schema, Json& components, SchemaUse use);
 
 Json field_schema(const Field& field, Json& components, SchemaUse use, bool is_nullable) {
   const FieldRules& r = field.rules;
-  if (!r.choices.empty() && (field.types & ~kString) != 0) {  // the choices are those of strings
+  if (!r.choices.empty() && (field.types & ~kString) != 0) {  // choices apply to strings only
     Field text = field, other = field;
     text.types = kString;
     other.types &= ~static_cast<unsigned>(kString);
@@ -303,7 +304,7 @@ Json field_schema(const Field& field, Json& components, SchemaUse use, bool is_n
   return json;
 }
 
-/// Fields that the table has beside those of the schema.
+/// Adds the fields of the table of known fields to those of the schema.
 void add_known_fields(const Schema& schema, Json& properties) {
   for (const std::string_view name : known_names(schema.name)) {
     const KnownField& row = *find_known_field(schema.name, name);
@@ -332,7 +333,7 @@ Json object_schema(const Schema& schema, Json& components, SchemaUse use) {
   Json json = {{"type", "object"}, {"properties", std::move(properties)}};
   if (!required.empty()) json["required"] = std::move(required);
   if (!schema.is_open && use == SchemaUse::kAnswer) json["additionalProperties"] = false;
-  if (schema.list)  // one, or a list
+  if (schema.list)  // an object, or a list of such
     return {{"anyOf",
              {std::move(json), {{"type", "array"}, {"items", field_schema(*schema.list, components, use, false)}}}}};
   return json;

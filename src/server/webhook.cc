@@ -17,12 +17,12 @@ namespace {
 
 constexpr int kAttempts = 5;
 constexpr long kTimeoutMs = 10000;
-/// Transfers at once: of all, of one host, and of events that have failed before.
+/// Maximum numbers of concurrent transfers: in total, to one host, and of events that have failed before.
 constexpr size_t kMaxTransfers = 128, kMaxOfHost = 8, kMaxRepeated = 64;
 
 size_t drop(char*, size_t size, size_t count, void*) { return size * count; }
 
-/// The handle and its headers.
+/// A curl handle with its headers.
 struct Request {
   CURL* curl = curl_easy_init();
   curl_slist* headers = nullptr;
@@ -48,7 +48,7 @@ std::string webhook_signature(std::string_view secret, std::string_view id, int6
   return "v1," + to_base64({reinterpret_cast<const char*>(digest), size});
 }
 
-/// The requests that are on their way.
+/// The transfers in progress.
 class WebhookSender::Transfers {
  public:
   Transfers() : multi_(curl_multi_init()) {}
@@ -59,7 +59,7 @@ class WebhookSender::Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  /// Any thread: wait() returns.
+  /// Ends wait(). May be called from any thread.
   void wake() { curl_multi_wakeup(multi_); }
   bool has_place(const std::string& host, bool is_repeated) const {
     const auto of_host = hosts_.find(host);
@@ -68,7 +68,7 @@ class WebhookSender::Transfers {
   }
   bool empty() const { return all_.empty(); }
 
-  /// False: there is no memory.
+  /// Begins a transfer. Returns false if there is no memory.
   bool begin(const std::string& url, const std::string& host, const Event& event, const std::string& secret) {
     auto transfer = std::make_unique<Transfer>();
     CURL* const curl = transfer->request.curl;
@@ -93,7 +93,7 @@ class WebhookSender::Transfers {
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
 #endif
 #if LIBCURL_VERSION_NUM >= 0x075700
-    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // a name that is being looked up holds up nothing at the end
+    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // closing does not wait for a name lookup
 #endif
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, request.headers);
     curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(transfer->body.size()));
@@ -109,7 +109,7 @@ class WebhookSender::Transfers {
     return true;
   }
 
-  /// Goes on with all of them; those that have ended by URL, and whether they were taken.
+  /// Continues all transfers. Returns those that have ended: the URL, and true if the receiver accepted the event.
   std::vector<std::pair<std::string, bool>> go_on() {
     int running = 0;
     curl_multi_perform(multi_, &running);
@@ -125,7 +125,7 @@ class WebhookSender::Transfers {
     }
     return ended;
   }
-  /// For something to happen to one of them, or wake().
+  /// Waits until a transfer can continue, wake() is called, or `time` has passed.
   void wait(Clock::duration time) {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(std::min<Clock::duration>(time, kLongest)).count();
     curl_multi_poll(multi_, nullptr, 0, static_cast<int>(std::max<int64_t>(ms, 0)), nullptr);

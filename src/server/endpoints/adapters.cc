@@ -40,7 +40,8 @@ const Field scale_item{"", kObject, "", {.object = &scale_schema}},
 const Schema scales_schema{.name = "AdapterScales", .fields = {}, .list = &scale_item};
 const Schema adapter_list_schema{.name = "AdapterList", .fields = {}, .list = &adapter_item};
 
-/// Reading files that a client names is for clients on this machine, unless the owner says otherwise.
+/// Returns an error unless the client may have files of this machine read: it is on this machine, or the owner allows
+/// it.
 std::optional<ApiError> check_permission(const Call& call) {
   if (call.app.options().allows_adapter_loading) return std::nullopt;
   return ApiError{.status = 403,
@@ -81,7 +82,7 @@ Json list_of(const ServedModel& model) {
   return list;
 }
 
-/// llama.cpp has one model, so its adapters are those of the first.
+/// Lists the adapters of the first model, because llama.cpp's server has only one model.
 AnswerOr get_list(Call& call) {
   const auto models = call.app.models().all();
   return json_answer(models.empty() ? Json::array() : list_of(*models[0]));

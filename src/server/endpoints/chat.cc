@@ -90,7 +90,8 @@ const Schema chat_answer_schema{
      {"prompt_token_ids", kArray, "with return_token_ids: ids of the prompt", {.items = &chat_id_item}},
      {"prompt_logprobs", kArray, "of each token of the prompt, by token id", {.items = &chat_any_item}}}};
 
-/// 400: the messages are not whole, or a prompt that ends in two ways.
+/// Reads the prompt of a request. 400: malformed messages, or add_generation_prompt together with
+/// continue_final_message.
 Outcome<ChatPrompt> chat_prompt(Call& call, const TextEngine& engine) {
   const Json& body = call.body;
   if (auto error = check_messages(body["messages"], "messages", CallIds::kRequired)) return *error;
@@ -138,7 +139,7 @@ class ChatCompletion final : public ChatAnswer {
     if (!has_logprobs_) return nullptr;
     return {{"content", std::exchange(logprobs_[i], Json::array())}, {"refusal", nullptr}};
   }
-  /// Adds what the first event of a stream, or a whole answer, says about the prompt.
+  /// Adds what the first event of a stream, or a complete answer, has about the prompt.
   void add_prompt_to(Json& json) {
     if (fields_.returns_ids) json["prompt_token_ids"] = std::exchange(prompt_ids_, nullptr);
     if (fields_.prompt_logprobs >= 0) json["prompt_logprobs"] = std::exchange(prompt_logprobs_, nullptr);
@@ -236,12 +237,12 @@ class ChatCompletion final : public ChatAnswer {
   bool includes_usage_ = false;
   const std::string id_ = new_id("chatcmpl-");
   const int64_t created_ = unix_time();
-  std::vector<Json> logprobs_, token_ids_;  ///< by choice; those that have not been sent
+  std::vector<Json> logprobs_, token_ids_;  ///< values of each choice that have not been sent
   Json prompt_ids_ = nullptr, prompt_logprobs_ = nullptr;
   bool has_sent_prompt_ = false;
 };
 
-/// prompt_logprobs of a request that asks for them, else null.
+/// Returns prompt_logprobs if the request asks for them, else null.
 Outcome<Json> prompt_logprobs_of(const Call& call, const ModelChoice& choice, const GenerateRequest& request) {
   const TokenFields fields(call.body);
   if (fields.prompt_logprobs < 0) return Json(nullptr);

@@ -84,8 +84,8 @@ const Schema completions_answer_schema{"Completion",
 struct PromptText {
   std::vector<int32_t> tokens;
   std::string echo;
-  CompletionLogprobs logprobs = {};  // of the echo
-  CharCounter chars = {};            // of the echo
+  CompletionLogprobs logprobs = {};  // log probabilities of the echoed prompt
+  CharCounter chars = {};            // characters of the echoed prompt
   Json prompt_logprobs = nullptr;
 };
 
@@ -108,8 +108,8 @@ class CompletionAnswer final : public GenerationAnswer {
   struct Part {
     std::string text;
     CompletionLogprobs logprobs;
-    CharCounter chars;               ///< of the text and its echo
-    Json token_ids = Json::array();  ///< since the last event
+    CharCounter chars;               ///< characters of the text, with the echoed prompt
+    Json token_ids = Json::array();  ///< token ids since the last event
     bool has_sent_prompt_ids = false;
     std::string finish, stop_reason;
     double logprob = 0;  ///< sum over the tokens
@@ -162,7 +162,8 @@ class CompletionAnswer final : public GenerationAnswer {
         p.logprobs.add(engine(), event.token, event.logprob, event.top, p.chars.count(), fields_.names_ids);
       std::string bytes = engine().token_bytes(event.token, /*special=*/false);
       if (p.tokens == 0 && begins_text(event.choice) && bytes.starts_with(' ')) {
-        const auto shown = engine().decode(std::span(&event.token, 1));  // some decoders drop the space
+        // decoded again, because some decoders drop a space at the beginning
+        const auto shown = engine().decode(std::span(&event.token, 1));
         if (shown.ok() && !shown->starts_with(' ')) bytes.erase(0, 1);
       }
       p.chars.add(bytes);
@@ -200,15 +201,15 @@ class CompletionAnswer final : public GenerationAnswer {
     out += "data: [DONE]\n\n";
   }
 
-  /// The generated text begins a text, as the engine's decoder sees it.
+  /// Returns true if the engine decodes the generated text as the beginning of a text.
   bool begins_text(size_t choice) const {
     const std::vector<int32_t>& tokens = prompts_[choice / best_of_].tokens;
     return !is_constrained_ &&
            (tokens.empty() || (tokens.size() == 1 && engine().token_bytes(tokens[0], /*special=*/false).empty()));
   }
 
-  /// The n_ choices of a prompt with the largest mean log probability of a token; all, in their order, if there are no
-  /// more.
+  /// Returns the n_ choices of a prompt with the largest mean log probability per token. If all are wanted, returns
+  /// them in their order.
   std::vector<size_t> best_choices(size_t prompt) const {
     std::vector<size_t> choices(best_of_);
     std::iota(choices.begin(), choices.end(), prompt * best_of_);
@@ -221,7 +222,7 @@ class CompletionAnswer final : public GenerationAnswer {
 
   const std::vector<PromptText> prompts_;
   const std::vector<std::string> stop_;
-  const size_t best_of_, n_;  ///< texts per prompt that are generated, and that are answered
+  const size_t best_of_, n_;  ///< texts per prompt that are generated, and that are returned
   const bool has_logprobs_, includes_stop_;
   const TokenFields fields_;
   const bool is_constrained_;
@@ -231,7 +232,7 @@ class CompletionAnswer final : public GenerationAnswer {
   std::vector<Part> parts_;
 };
 
-/// The prompts as token ids.
+/// Returns the prompts as token ids.
 Outcome<std::vector<PromptText>> prompts_of(const Call& call, const TextEngine& engine,
                                             std::vector<int32_t>& stop_tokens) {
   const std::string suffix = call.body.value("suffix", std::string());
@@ -288,7 +289,7 @@ Outcome<std::vector<PromptText>> prompts_of(const Call& call, const TextEngine& 
   return prompts;
 }
 
-/// The log probabilities of the prompt itself, as `echo` and prompt_logprobs ask for them.
+/// Computes the log probabilities of the prompt itself, for `echo` and prompt_logprobs.
 std::optional<ApiError> score(const Call& call, const ModelChoice& choice, const AdapterWeights& adapters,
                               PromptText& prompt) {
   TextEngine& engine = choice.model->engine();
@@ -330,7 +331,7 @@ AnswerOr post_completions(Call& call) {
     return bad_request("best_of", "best_of above n cannot be streamed: the best texts are known at the end",
                        "unsupported_value");
   if (best_of > n) request.num_logprobs = std::max(request.num_logprobs, 0);
-  // Before there is a copy of the request for each.
+  // Check the number of texts before a copy of the request is made for each.
   const auto count = static_cast<int64_t>(prompts.size() * best_of);
   if (count > choice.model->max_in_flight())
     return bad_request(

@@ -38,14 +38,15 @@ Outcome<std::shared_ptr<const Conversation>> conversation_of(const Call& call) {
   if (!found) return no_conversation(call.path_values[0], "conversation_id");
   return found;
 }
-/// The items of a request, checked as those of /v1/responses are, as they are listed.
+/// Returns the items of a request as the API lists them. They are checked like those of /v1/responses.
 Outcome<Json> items_of_request(Call& call) {
   const Json items = call.body.value("items", Json::array());
   Json messages = Json::array();
   if (auto error = append_messages(items, "items", messages, call.ignored)) return *error;
   return listed_items(items);
 }
-/// The conversation of the request's path after change(Conversation&); `param` is what makes it larger.
+/// Applies change(Conversation&) to the conversation in the request's path and returns the result. `param`: the field
+/// that an error about its size names.
 template <class Change>
 Outcome<std::shared_ptr<const Conversation>> changed_conversation(const Call& call, const char* param,
                                                                   const Change& change) {

@@ -109,7 +109,7 @@ std::string list_body(const Embeddings& e, const std::string& model, bool is_bas
                             tokens, tokens);
 }
 
-/// The model of a request, which stays loaded for as long as the request says.
+/// Finds the model of a request, and sets how long it stays loaded if the request says so.
 Outcome<std::shared_ptr<EmbeddingModel>> find_for(Call& call, const std::string& name) {
   SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
   SERVER_ASSIGN(auto model, call.app.embeddings().find(name));
@@ -117,7 +117,8 @@ Outcome<std::shared_ptr<EmbeddingModel>> find_for(Call& call, const std::string&
   return model;
 }
 
-/// The name of the model's prompt for texts of this kind, under the names that other services have; "": there is none.
+/// Returns the name of the model's prompt for texts of this kind, which other services name differently; "": there is
+/// none.
 std::string prompt_of_kind(const EmbeddingInfo& info, std::string kind) {
   for (char& c : kind) c = c == '_' ? '.' : ascii_lower(c);  // RETRIEVAL_QUERY, search_query, retrieval.query
   std::vector<std::string> wanted = {kind};
@@ -200,7 +201,7 @@ AnswerOr post_old_embed(Call& call) {
   SERVER_ASSIGN(const auto model, find_for(call, call.body["model"].get<std::string>()));
   EmbedRequest request;
   request.texts = {call.body["prompt"].get<std::string>()};
-  request.truncate = true;  // as in Ollama
+  request.truncate = true;  // Ollama truncates
   return EmbeddingModel::embed(
       model, std::move(request),
       [](const Result<Embeddings>& result) -> Outcome<EmbeddingModel::Result> {

@@ -38,7 +38,7 @@ const Schema engine_schema{"Engine",
                             {"machine", kObject, "", {.object = &machine_schema}},
                             {"models", kArray, "those in memory", {.required = true, .items = &engine_model_item}}}};
 
-/// The report of a model that is kept loaded.
+/// Returns the report of a model, which the caller keeps loaded.
 Json engine_model_json(const ServedModel& model) {
   const EngineStats s = model.stats();
   Json finished = Json::object();

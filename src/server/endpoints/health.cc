@@ -1,4 +1,4 @@
-// GET /health: proves that every loaded model makes a step. /livez only that the process answers.
+// GET /health: checks that every loaded model can run a step. GET /livez: only shows that the process answers.
 #include <chrono>
 
 #include "base/elapsed.h"

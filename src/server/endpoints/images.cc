@@ -12,7 +12,8 @@
 namespace redline::server {
 namespace {
 
-/// Fields of both requests. Those of our own are the ones of a prediction's input.
+/// Returns `own` and the fields that both requests have. Those that OpenAI does not define are the fields of a
+/// prediction's input.
 std::vector<Field> fields_with(std::vector<Field> own) {
   std::vector<Field> fields = {
       {"model", kString, "a name from /v1/models; may be left out if there is one for images", {.max_length = 1000}},
@@ -64,13 +65,13 @@ class ImagesAnswer final : public PredictionAnswer {
  public:
   struct Options {
     bool streams = false, by_url = false;
-    std::string kind;      ///< of the events: "image_generation"
+    std::string kind;      ///< prefix of the events' types: "image_generation"
     std::string base_url;  ///< "http://host:port"
   };
   ImagesAnswer(std::shared_ptr<Prediction> prediction, Options options)
       : PredictionAnswer(std::move(prediction), true), options_(std::move(options)) {
     if (options_.streams) become_event_stream(*this);
-    is_made_apart = !options_.streams;  // images in base64
+    is_made_apart = !options_.streams;  // base64 of images takes long to make
   }
 
   Progress poll(std::string& body) override {
@@ -78,7 +79,7 @@ class ImagesAnswer final : public PredictionAnswer {
     if (!s.is_over()) return options_.streams ? send_previews(s, body) : Progress::kWaiting;
     if (s.status != PredictionStatus::kSucceeded) {
       ApiError error = api_error(s.error);
-      if (error.status == 404) error = bad_request("", error.message);  // a solver or a rule: no path of this server
+      if (error.status == 404) error = bad_request("", error.message);  // a missing solver or rule, not a missing path
       if (s.status == PredictionStatus::kCanceled)
         error = {.status = 503, .type = "unavailable_error", .message = "canceled"};
       if (options_.streams) body += sse("error", Json::parse(error_body(error, ErrorShape::kOpenAi)));
@@ -153,7 +154,7 @@ class ImagesAnswer final : public PredictionAnswer {
   int64_t step_ = 0, num_previews_ = 0;
 };
 
-/// "512x768" -> the input's width and height; auto and other words leave them out.
+/// Converts a size such as "512x768" to width and height of the input. "auto" sets neither.
 std::optional<ApiError> take_size(Json& body, Json& input) {
   const std::string size = body.value("size", "auto");
   if (size == "auto") return std::nullopt;
@@ -173,7 +174,7 @@ std::optional<ApiError> take_size(Json& body, Json& input) {
   return std::nullopt;
 }
 
-/// The fields that a prediction has under other names, or does not have.
+/// Converts the fields of a request to the input of a prediction.
 Outcome<Json> input_of(Json& body) {
   Json input = Json::object();
   for (const Field& field : image_input_schema().fields)
@@ -193,7 +194,7 @@ Outcome<Json> input_of(Json& body) {
   return input;
 }
 
-/// An error about a field of a prediction, about the field of the request that it came from.
+/// Changes the field that an error names from that of the prediction to that of the request.
 ApiError under_name_of_request(ApiError error, const Json& body) {
   if ((error.param == "width" || error.param == "height") && body.contains("size")) error.param = "size";
   if (error.param == "batch" && body.contains("n")) error.param = "n";

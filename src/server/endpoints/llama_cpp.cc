@@ -84,7 +84,7 @@ struct LlamaPrompt {
   std::vector<int32_t> tokens;
 };
 
-/// A text with the token that begins a text, or ids and texts in one list.
+/// Appends a piece of a prompt: a text (with the BOS token if it is the first), or a list of ids and texts.
 std::optional<ApiError> append_prompt(const TextEngine& engine, const Json& piece, const std::string& path,
                                       bool is_first, std::vector<int32_t>& tokens) {
   const Json* text = &piece;
@@ -223,7 +223,7 @@ class LlamaAnswer final : public GenerationAnswer {
             {"predicted_per_token_ms", per_token(r.decode_tokens, r.decode_ms)},
             {"predicted_per_second", per_second(r.decode_tokens, r.decode_ms)}};
   }
-  /// The fields that the request names; all, if it names none.
+  /// Returns the members that response_fields names; all if it names none.
   Json chosen(Json json) const {
     if (fields_.empty()) return json;
     Json result = Json::object();
@@ -334,7 +334,7 @@ AnswerOr post_infill(Call& call) {
   return answer_prompts(call, choice, {{std::move(prompt.tokens)}}, false, prompt.stop_tokens);
 }
 
-/// The model that a query names; the first, if it names none.
+/// Returns the model that the query names; the first model if it names none.
 Outcome<ModelChoice> model_of_query(Call& call) {
   const auto models = call.app.models().all();
   std::string name = call.body.is_object() ? call.body.value("model", std::string()) : "";
@@ -406,7 +406,7 @@ AnswerOr get_slots(Call& call) {
   return json_answer(slots);
 }
 
-/// llama.cpp's embd_normalize: 0 gives the range of int16, p > 0 a vector whose p-norm is 1. -1 changes nothing.
+/// Applies llama.cpp's embd_normalize: 0 scales to the range of int16, p > 0 to a p-norm of 1, and -1 changes nothing.
 void apply_norm(std::span<float> values, int64_t norm) {
   if (norm < 0) return;
   constexpr double kLargest = 32760;
@@ -415,7 +415,7 @@ void apply_norm(std::span<float> values, int64_t norm) {
   if (largest == 0) return;
   double length = largest / kLargest;
   if (norm > 0) {
-    double sum = 0;  // of powers of quotients, because those of the values overflow for a large p
+    double sum = 0;  // sum of powers of quotients, because powers of the values overflow for a large p
     for (const float v : values) sum += std::pow(std::abs(double{v}) / largest, static_cast<double>(norm));
     length = largest * std::pow(sum, 1 / static_cast<double>(norm));
   }
@@ -444,7 +444,7 @@ AnswerOr post_llama_embeddings(Call& call) {
           const auto vector =
               std::span(e.values).subspan(static_cast<size_t>(i * e.dimensions), static_cast<size_t>(e.dimensions));
           apply_norm(vector, norm);
-          // A list of vectors: without pooling, llama.cpp's server has one for each token.
+          // The embedding is a list of vectors, because without pooling llama.cpp's server returns one for each token.
           text += fmt::format(R"({}{{"index":{},"embedding":[)", i > 0 ? "," : "", i);
           append_numbers(text, vector);
           text += "]}";

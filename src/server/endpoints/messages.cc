@@ -13,8 +13,8 @@ namespace {
 
 const Schema messages_open_schema{"AnyObject", {}, true};
 const Field messages_any_item{"", kAny, ""};
-/// Blocks of messages and of results, by type. What a vendor's server has done for an earlier answer is left out, and
-/// named in X-Redline-Ignored.
+/// The schema of blocks in messages and in results of tools, with the fields of all types. Results of tools that only
+/// Anthropic's servers run are left out, and named in X-Redline-Ignored.
 const Schema block_schema{
     .name = "AnthropicBlock",
     .fields = {{"type", kString, "text, tool_use, tool_result, thinking, document ...", {.required = true}},
@@ -154,13 +154,13 @@ const Schema messages_answer_schema{
      {"stop_sequence", kString, "", {.required = true, .is_nullable = true}},
      {"usage", kObject, "", {.required = true, .object = &usage_json_schema}}}};
 
-/// Brings the messages of a body to those of OpenAI's chat API.
+/// Converts the messages of a body to messages of OpenAI's chat API.
 class MessageReader {
  public:
-  /// Adds what is left out to `ignored`.
+  /// Names of blocks that are left out are added to `ignored`.
   explicit MessageReader(std::vector<std::string>& ignored) : ignored_(ignored) {}
 
-  /// One message of Anthropic's may be several of OpenAI's: results of tools are messages there.
+  /// Appends a message. It may become several messages of OpenAI's API, in which each result of a tool is a message.
   std::optional<ApiError> add(const Json& message, const std::string& path, Json& messages) {
     const std::string role = message["role"] == "developer" ? "system" : message["role"];
     if (message["content"].is_string()) {
@@ -201,7 +201,7 @@ class MessageReader {
   }
 
  private:
-  /// 400: the block does not have this string, or it is empty.
+  /// Returns an error if the block does not have this string, or if it is empty.
   static std::optional<ApiError> need(const Json& block, const char* name, const char* what, const std::string& place) {
     if (!member(block, name).empty()) return std::nullopt;
     const std::string path = fmt::format("{}.{}", place, name);
@@ -320,7 +320,7 @@ Outcome<ChatPrompt> messages_prompt(Call& call) {
   MessageReader reader(call.ignored);
   for (size_t i = 0; i < body["messages"].size(); ++i)
     if (auto error = reader.add(body["messages"][i], fmt::format("messages[{}]", i), prompt.messages)) return *error;
-  if (body["messages"].back()["role"] == "assistant") {  // the beginning of the answer
+  if (body["messages"].back()["role"] == "assistant") {  // the last message is the beginning of the answer
     prompt.continues_last = true;
     prompt.adds_generation_prompt = false;
   }
@@ -389,7 +389,7 @@ class MessageAnswer final : public ChatAnswer {
     out += sse("content_block_delta", {{"type", "content_block_delta"}, {"index", block_}, {"delta", std::move(json)}});
   }
   static const char* reason_of(const ChatMessage& m) {
-    if (m.reason != FinishReason::kStop) return "max_tokens";  // also within or after a call
+    if (m.reason != FinishReason::kStop) return "max_tokens";  // also if the text was cut within or after a call
     if (!m.tool_calls.empty()) return "tool_use";
     return m.stop.empty() ? "end_turn" : "stop_sequence";
   }
@@ -404,7 +404,7 @@ class MessageAnswer final : public ChatAnswer {
     const ChatMessage& m = message(0);
     const Json stop = m.stop.empty() ? Json(nullptr) : Json(m.stop);
     if (streams()) {
-      if (block_ < 0) open_block({}, out);  // clients expect a block
+      if (block_ < 0) open_block({}, out);  // clients expect at least one block
       close_block(out);
       out += sse("message_delta", {{"type", "message_delta"},
                                    {"delta", {{"stop_reason", reason_of(m)}, {"stop_sequence", stop}}},

@@ -175,7 +175,7 @@ class OllamaAnswer final : public ChatAnswer {
   void on_token(const Event& event, std::string&) override {
     if (has_logprobs_) logprobs_.push_back(logprob_json(event));
   }
-  /// Adds the log probabilities of the tokens since the last line.
+  /// Adds the log probabilities of the tokens that were generated since the last line.
   void take_logprobs_into(Json& line) {
     if (!logprobs_.empty()) line["logprobs"] = std::exchange(logprobs_, Json::array());
   }
@@ -184,7 +184,7 @@ class OllamaAnswer final : public ChatAnswer {
     ChatMessage part;
     if (delta.kind == ChatDelta::Kind::kContent) part.content = delta.text;
     else if (delta.kind == ChatDelta::Kind::kReasoning) part.reasoning = delta.text;
-    else return;  // calls are sent whole, in the last line
+    else return;  // calls are sent as a whole, in the last line
     Json line = line_of(model().name, is_chat_, part, false);
     take_logprobs_into(line);
     out += to_text(line) + "\n";
@@ -221,7 +221,7 @@ class OllamaAnswer final : public ChatAnswer {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// The options under the names that generation_request() reads.
+/// Renames the options to the fields that generation_request() reads.
 void rename_options(Json& body) {
   const Json options = body.value("options", Json::object());
   for (const auto& [name, value] : options.items()) {
@@ -242,7 +242,7 @@ AnswerOr loaded_answer(const Call& call, bool is_chat, const char* reason) {
   return std::unique_ptr<Answer>(std::move(answer));
 }
 
-/// `raw`: the tokens of a prompt that is no conversation.
+/// Starts the generation. `raw`: the prompt if it is not a conversation.
 AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::optional<FillInPrompt> raw,
                bool is_chat) {
   if (const auto format = call.body.find("format"); format != call.body.end() && *format != "") {
@@ -272,7 +272,7 @@ void add_thinking(const Json& body, ChatPrompt& prompt) {
   prompt.thinking = think->is_boolean() ? thinking_of(think->get<bool>(), "") : thinking_of(std::nullopt, *think);
 }
 
-/// The model, loaded. Unset: the request only unloads it.
+/// Finds the model of a request and loads it. nullopt: the request only unloads the model, by a keep_alive of 0.
 Outcome<std::optional<ModelChoice>> find_or_unload(Call& call, bool has_work) {
   const std::string name = call.body["model"];
   SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
@@ -328,7 +328,7 @@ AnswerOr post_generate(Call& call) {
   return start(call, *choice, prompt, std::move(raw), false);
 }
 
-/// Clients show the first twelve digits. Files are not hashed: it is that of the name.
+/// Returns a digest of the model's name, because files are not hashed. Clients show its first twelve digits.
 std::string digest_of(const std::string& name) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned size = 0;
@@ -346,7 +346,7 @@ Json capabilities_of(const ModelInfo& info) {
   return capabilities;
 }
 
-/// Without what is unknown until the model was loaded once.
+/// Returns the details of a model. Members that are known only after a load are empty before the first one.
 template <class Model>
 Json details_of(const Model& model) {
   using Info = typename decltype(model.known_info())::value_type;
@@ -406,7 +406,7 @@ AnswerOr get_running(Call& call) {
   return json_answer({{"models", std::move(models)}});
 }
 
-/// The answer for a loaded embedding model.
+/// Returns the answer for a loaded embedding model.
 Json show_embedding(const EmbeddingModel& model) {
   const EmbeddingInfo& info = model.engine().info();
   const std::string& a = info.architecture;

@@ -1,4 +1,5 @@
-// Images in the manner of hosted services: a prediction is created, watched, canceled, and its files are fetched.
+// The predictions API, in the form of Replicate's: creates, lists and cancels predictions, and returns their events and
+// files.
 #include <charconv>
 #include <chrono>
 
@@ -68,7 +69,7 @@ const Schema predictions_list_schema{"PredictionList",
                                       {"next", kString, "", {.required = true, .is_nullable = true}},
                                       {"previous", kString, "", {.required = true, .is_nullable = true}}}};
 
-/// Waits for the end of a prediction, but not longer than the client wants.
+/// Waits for the end of a prediction, at most as long as the client has asked for.
 class WaitingAnswer final : public PredictionAnswer {
  public:
   WaitingAnswer(std::shared_ptr<Prediction> prediction, double wait_s)
@@ -118,7 +119,7 @@ class EventsAnswer final : public PredictionAnswer {
   int64_t position_ = -1, step_ = -1;
 };
 
-/// Seconds of "Prefer: wait" or "Prefer: wait=5".
+/// Returns the seconds of "Prefer: wait" or "Prefer: wait=5".
 double wait_of(const HttpRequest& request) {
   std::string_view prefer = request.header("prefer");
   if (!prefer.starts_with("wait")) return 0;

@@ -13,7 +13,8 @@ namespace {
 
 const Schema responses_open_schema{"AnyObject", {}, true};
 const Field responses_any_item{"", kAny, ""};
-/// The fields of functions and custom tools, and those of tools that are skipped, so that they are no slips.
+/// The schema of tools: the fields of functions and custom tools, and of types that are skipped, which are listed so
+/// that they are not reported as misspelled.
 const Schema responses_tool_schema{
     "ResponseTool",
     {{"type", kString, "function, custom or namespace; tools of other types are skipped", {.required = true}},
@@ -155,7 +156,7 @@ const Schema responses_deleted_schema{"DeletedResponse",
 /// The state that a request continues: a stored response, a conversation, or nothing.
 struct Continued {
   Json messages = Json::array();
-  Json items = Json::array();   ///< `messages` as the API lists them
+  Json items = Json::array();   ///< `messages` in the form in which the API lists items
   std::string conversation_id;  ///< "": none
 };
 
@@ -225,12 +226,12 @@ class ResponseAnswer final : public ChatAnswer {
   ~ResponseAnswer() override { stored_.stop_expecting(id_, client_); }
   ResponseAnswer(const ResponseAnswer&) = delete;
   ResponseAnswer& operator=(const ResponseAnswer&) = delete;
-  /// Before its end.
+  /// Returns the response before its end.
   StoredResponse stored_so_far() const { return {id_, client_, unfinished("queued"), messages_, input_, events_}; }
 
  private:
   static bool wants(const Call& call, const char* name) { return call.body.value(name, false); }
-  /// The number that a person would write: 0.6, not that of float32 with all its digits.
+  /// Returns the shortest decimal that gives this float32: 0.6, not 0.60000002384.
   static double shortest(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
   enum class Open : uint8_t { kNone, kMessage, kReasoning, kCall, kCustomCall };
 
@@ -332,7 +333,7 @@ class ResponseAnswer final : public ChatAnswer {
   }
   void on_delta(size_t, const ChatDelta& delta, std::string& out) override {
     using Kind = ChatDelta::Kind;
-    // Only those of messages are shown.
+    // Only messages have log probabilities.
     Json logprobs = std::exchange(new_logprobs_, Json::array());
     if (delta.kind == Kind::kContent) open(Open::kMessage, delta, out);
     if (delta.kind == Kind::kReasoning) open(Open::kReasoning, delta, out);
@@ -397,7 +398,8 @@ class ResponseAnswer final : public ChatAnswer {
     else stored_.keep(std::move(kept));
   }
 
-  const std::shared_ptr<ResponseEvents> events_;  ///< in their place: those of a stream are made here; else null
+  /// events of a streamed response in the background, which are made here; null for other responses
+  const std::shared_ptr<ResponseEvents> events_;
   StoredResponses& stored_;
   Conversations& conversations_;
   const std::string client_;
@@ -405,19 +407,21 @@ class ResponseAnswer final : public ChatAnswer {
   const ClientTools tools_;
   const std::string id_ = new_id("resp_");
   const int64_t created_ = unix_time();
-  Json messages_;  ///< without instructions
-  Json input_;     ///< as the API lists it; the first of them are of earlier requests
+  Json messages_;  ///< messages without instructions
+  Json input_;     ///< items as the API lists them, num_earlier_ of which are those of earlier requests
   const size_t num_earlier_;
   const std::string conversation_id_;  ///< "": none
   Json echoed_, output_ = Json::array(), item_;
-  Json logprobs_ = Json::array(), new_logprobs_ = Json::array();  ///< of the open item; of tokens without a delta yet
+  /// those of the open item; those of tokens without a delta yet
+  Json logprobs_ = Json::array(), new_logprobs_ = Json::array();
   std::string text_;
   Open open_ = Open::kNone;
-  size_t sequence_ = 0;  ///< of a stream
+  size_t sequence_ = 0;  ///< number of the stream's next event
   bool is_in_progress_ = false;
 };
 
-/// Events of a response from one on; those to come as they are made. The response does not depend on it.
+/// Sends the events of a background response from a number on, and new ones as they are made. The response continues if
+/// this answer ends early.
 class ResponseEventsAnswer final : public Answer {
  public:
   ResponseEventsAnswer(std::shared_ptr<ResponseEvents> events, size_t next) : events_(std::move(events)), next_(next) {
@@ -450,8 +454,8 @@ class ResponseEventsAnswer final : public Answer {
   std::optional<uint64_t> listener_;
 };
 
-/// Puts items that a request names by their ids in their place: from the conversation that it continues, and from
-/// stored responses. Those that are not found are left out, as append_messages() reports.
+/// Replaces each item_reference by the item with that id, from the conversation that the request continues or from
+/// stored responses. append_messages() leaves out references without an item, and reports them.
 void resolve_references(Call& call, const Json& earlier) {
   std::map<std::string, std::vector<Json*>> wanted;
   for (Json& item : call.body["input"])
@@ -482,7 +486,7 @@ Outcome<Continued> continued(Call& call) {
     before.conversation_id = given.is_object() ? given["id"].get<std::string>() : given.get<std::string>();
     const auto found = call.app.conversations().find(before.conversation_id, call.http.client);
     if (!found) return no_conversation(before.conversation_id, "conversation");
-    // An answer that no longer fits at its end is not added: the conversation stays as it was.
+    // Check the size of the input now. If the answer no longer fits later, the conversation stays as it was.
     if (found->bytes() + to_text(body["input"]).size() > call.app.conversations().max_bytes())
       return conversation_too_large(call.app.conversations(), "input");
     before.items = found->items;
@@ -553,7 +557,7 @@ ApiError no_response(const std::string& id) {
                          "not_found");
 }
 
-/// In progress or stored; nullptr: neither.
+/// Finds a response that is in progress or stored; nullptr: there is none.
 std::shared_ptr<const StoredResponse> find_response(const Call& call) {
   const std::string& id = call.path_values[0];
   auto found = call.app.background().find(id, call.http.client);

@@ -48,7 +48,7 @@ AnswerOr post_tokenize(Call& call) {
   const auto& text = body[name].get_ref<const std::string&>();
   if (auto error = check_text_size(engine.info(), text.size(), name)) return *error;
   EncodeLimits limits = encode_limits(engine.info());
-  limits.max_tokens = INT64_MAX;  // a text that does not fit is counted too
+  limits.max_tokens = INT64_MAX;  // texts that exceed the context are counted too
   const auto tokens = engine.encode(text, body.value("parse_special", true), adds_special, limits);
   if (!tokens.ok()) return encode_error(tokens.status(), engine.info(), text.size(), name);
   Json pieces = Json::array();

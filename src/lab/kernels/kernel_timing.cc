@@ -33,7 +33,7 @@ class Bench {
 
   Result<KernelTiming> run() {
     if (team_.size() != options_.threads)
-      return out_of_memory("{} threads were workload for; the system started {}", options_.threads, team_.size());
+      return out_of_memory("{} threads were requested; the system started {}", options_.threads, team_.size());
     if (scratch_ == nullptr) return out_of_memory("{} bytes of scratch", kScratchBytes * options_.threads);
     const int64_t each = case_.slot_bytes() + case_.output_bytes();
     slots_ = options_.cached ? kInputVariants

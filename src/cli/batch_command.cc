@@ -23,13 +23,13 @@ struct BatchArgs {
   void visit(OptionList& v) {
     v.argument(input, "FILE", "requests in OpenAI's batch format, one JSON object per line",
                {.names_file = true, .aliases = {"-i", "--input-file"}});
-    v(output, "out", "FILE", "answers, one per line; those that it has are kept",
+    v(output, "out", "FILE", "file of answers, one per line; answers that it already has are kept",
       {.letter = 'o', .names_file = true, .aliases = {"--output-file"}, .is_required = true});
-    v(models, "model", "[NAME=]MODEL", "a model for the requests that name it, or have no \"model\"",
+    v(models, "model", "[NAME=]MODEL", "a model for requests that name it or that have no \"model\"",
       {.letter = 'm', .names_file = true, .shown_default = "those that the requests name"});
     v(lora, "lora", "NAME=PATH", "LoRA adapter (PEFT folder or GGUF) of the first language model; requests name it",
       {.names_file = true, .aliases = {"--lora-modules"}});
-    v(retry_failed, "retry-failed", "", "answer those requests again whose answer in --out is an error");
+    v(retry_failed, "retry-failed", "", "answer requests again whose answer in --out is an error");
     engine.visit_servers(v, false, {{"cache_memory", "enough for --max-sequences contexts"}});
     v(json, "json", "", "print a summary as JSON");
     engine.visit(v);
@@ -218,10 +218,9 @@ Command batch_command() {
   return make_command<BatchArgs, batch>(
              "batch", "answer the requests of a file",
              "Takes OpenAI's batch files for /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses and "
-             "/v1/rerank, and answers each line as redline serve would, many of them in each step. A line that is "
-             "not a request is answered with an error. Ctrl-C leaves a file with whole answers; the same command "
-             "resumes from "
-             "there.",
+             "/v1/rerank, and answers each line as redline serve would, many lines in each step. A line that is not a "
+             "request gets an error as its answer. After Ctrl-C the file has complete answers only, and the same "
+             "command resumes from there.",
              {"redline batch requests.jsonl -o answers.jsonl",
               "redline batch requests.jsonl -o answers.jsonl -m gpt-4o-mini=redline-tales",
               "redline batch requests.jsonl -o answers.jsonl --retry-failed --json"})

@@ -53,7 +53,8 @@ struct BenchArgs {
       {.min = 16, .max = 8192, .shown_default = "the model's own"});
     v(lora, "lora", "FILE", "LoRA adapter for a diffusers folder, to load and swap", {.names_file = true});
     v(start, "start", "", "time a new process to its first token, and report its peak memory");
-    v(repeat, "repeat", "R", "runs of each row, after one warm-up run; for 1 or 2 a quick look at the ceilings will do",
+    v(repeat, "repeat", "R",
+      "runs of each row, after one warm-up run; with 1 or 2 the ceilings are measured briefly too",
       {.letter = 'r',
        .min = 1,
        .max = 10000,
@@ -260,25 +261,18 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
 Command bench_command() {
   return make_command<BenchArgs, run_bench>(
              "bench", "measure speed, as a share of this machine's ceilings",
-             "Each row is the median of its runs, each with different tokens. Its ceiling is the minimum time this "
-             "machine, "
-             "measured in the same call, needs: for each kind of work in a step, the time to read its weights and "
-             "cache once "
-             "or to do its multiply-adds with the fastest usable instruction, whichever is longer, summed. A row "
-             "faster than "
-             "that is reported as an error. Results are checked before anything is timed: against the interpreter or, "
-             "from 30 "
-             "million parameters on, against generic float32 kernels in another process.\n"
-             "Virtual and shared machines vary over time: memory bandwidth, arithmetic throughput and core-to-core "
-             "latency "
-             "are "
-             "sampled before and after each row, and rows during which they changed are marked.\n"
-             "Without --prefill, --decode, --batch or --start a default set of rows is measured, limited by --time; "
-             "with one "
-             "of them, only the named phases are measured.\n"
-             "`redline bench serve URL|MODEL` measures a server as its clients see it, `redline bench tokenizer MODEL "
-             "FILE` "
-             "a tokenizer, `redline bench device` a GPU and its kernels; they have their own --help.",
+             "Each row is the median of its runs, each with different tokens. Its ceiling is the minimum time that "
+             "this machine needs, from bandwidth and arithmetic measured in the same call: for each kind of work in a "
+             "step, the time to read its weights and cache once or to do its multiply-adds with the fastest usable "
+             "instruction, whichever is longer, summed over all kinds. A row that is faster than its ceiling is "
+             "reported as an error. Results are checked before anything is timed: against the interpreter or, from 30 "
+             "million parameters on, against generic float32 kernels in another process.\nVirtual and shared machines "
+             "vary over time: memory bandwidth, arithmetic throughput and core-to-core latency are sampled before and "
+             "after each row, and rows during which they changed are marked.\nWithout --prefill, --decode, --batch or "
+             "--start a default set of rows is measured, limited by --time; with one of them, only the named phases "
+             "are measured.\n`redline bench serve URL|MODEL` measures a server as its clients see it, `redline bench "
+             "tokenizer MODEL FILE` a tokenizer, `redline bench device` a GPU and its kernels; they have their own "
+             "--help.",
              {"redline bench assets/redline-tales", "redline bench assets/redline-shapes",
               "redline bench --random llama-1b:q4_0 --plot chart.svg",
               "redline bench --random qwen-0.5b:q8_0 --save qwen.gguf --start",

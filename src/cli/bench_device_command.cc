@@ -18,10 +18,10 @@ struct BenchDeviceArgs {
   void visit(OptionList& v) {
     add_device(v, device);
     v(random, "random", "SHAPE:TYPE", "time the kernels of a model with random weights, such as llama-8b:q4_k");
-    v(rows, "rows", "M,..", "with --random: rows of a step of a language model", {.min = 1, .max = 65536});
+    v(rows, "rows", "M,..", "with --random: numbers of rows of a language model's steps", {.min = 1, .max = 65536});
     v(side, "side", "PIXELS", "image size for a network of --random",
       {.min = 16, .max = 8192, .shown_default = "the model's own"});
-    v(record, "record", "", "keep the number of rows from which the library multiplies, for all models on this GPU");
+    v(record, "record", "", "store the number of rows from which the library is used, for all models on this GPU");
     v(threads, "threads", "N", "worker threads of the host",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
     v(json, "json", "", "print JSON");
@@ -99,13 +99,12 @@ Status bench_device(const BenchDeviceArgs& args, Terminal& terminal) {
 Command bench_device_command() {
   return make_command<BenchDeviceArgs, bench_device>(
              "bench device", "measure a GPU and its kernels",
-             "Measures what the GPU reads, copies, gets from the host and multiplies (bf16, e4m3, int8), on random "
-             "numbers; from how many rows its matrix library is faster than Redline's own kernels; and with --random "
-             "the time of one launch of each "
-             "kernel of a step, all of its layers one after the other, beside the least that these ceilings allow. "
-             "What "
-             "attention, experts and recurrences read depends on the text: only their times are shown. The emulated "
-             "device is measured with small tensors, which says nothing about a GPU.",
+             "Measures the speed of the GPU on random numbers: reads, copies, transfers from the host, and matrix "
+             "products (bf16, e4m3, int8). Finds the number of rows from which the GPU's matrix library is faster than "
+             "Redline's own kernels. With --random, launches each kernel of a step for all layers, and prints the time "
+             "of one launch next to the minimum time that these ceilings allow. What attention, experts and "
+             "recurrences read depends on the text, so only their times are shown. The emulated device is measured "
+             "with small tensors, which says nothing about a GPU.",
              {"redline bench device --random llama-8b:q4_k --rows 1,16,512", "redline bench device --record",
               "redline bench device --device cuda:1 --random flux-block:bf16 --json"})
       .in("measure", /*after_name=*/"bench serve");

@@ -38,30 +38,34 @@ struct BenchServeArgs {
         "[NAME=]http://HOST:PORT of any server with OpenAI's API, or a model to serve and measure; several take turns",
         {.names_file = true, .aliases = {"-m", "--model"}});
     v(streams, "streams", "N,..",
-      "closed loop: requests at once; each stream sends its next one when it has its answer", {.min = 1, .max = 4096});
+      "closed loop: number of concurrent requests; each stream sends its next request when it has its answer",
+      {.min = 1, .max = 4096});
     v(rate, "rate", "R,..", "open loop instead: requests per second, Poisson arrivals", {.min = 1, .max = 100000});
-    v(requests, "requests", "N", "requests of a row",
+    v(requests, "requests", "N", "number of requests of a row",
       {.min = 1, .max = 1000000, .shown_default = "4 per stream, at least 8"});
-    v(prompt, "prompt-tokens", "MIN,MAX", "lengths of the prompts, about; drawn evenly", {.min = 1, .max = 1 << 20});
+    v(prompt, "prompt-tokens", "MIN,MAX",
+      "approximate minimum and maximum number of tokens of a prompt; lengths are spread evenly",
+      {.min = 1, .max = 1 << 20});
     v(shared_prefix, "shared-prefix", "N", "all prompts of a row begin with the same new text of about N tokens",
       {.min = 0, .max = 1 << 20});
     v(max_tokens, "max-tokens", "N", "tokens to generate", {.letter = 'n', .min = 2, .max = 1 << 20});
-    v(turns, "turns", "N", "requests of a conversation, each with all turns before it", {.min = 1, .max = 1000});
+    v(turns, "turns", "N", "number of requests of a conversation; each contains all earlier turns",
+      {.min = 1, .max = 1000});
     v(adapters, "adapter", "NAME[=PATH]",
-      "a model name that requests give, in turn with the others; with a path, an adapter that a MODEL loads");
+      "a model name that the requests use in turn with the others; with a path, an adapter that a MODEL loads");
     v(random_adapters, "random-adapters", "N",
-      "measure each load also with N LoRA adapters, which the requests name in turn by their numbers (lora, as in "
-      "llama.cpp); a MODEL gets random ones, a server at a URL has its own",
+      "measure each load also with N LoRA adapters, which the requests use in turn, by number (the field lora of "
+      "llama.cpp's server); a MODEL gets random adapters, a server at a URL must have loaded its own",
       {.min = 0, .max = 1024});
     v(adapter_rank, "adapter-rank", "N", "rank of the random adapters", {.min = 1, .max = 1024});
-    v(save_adapters, "save-adapters", "FOLDER", "keep the random adapters there, as GGUF files for llama.cpp",
+    v(save_adapters, "save-adapters", "FOLDER", "write the random adapters to this folder, as GGUF files for llama.cpp",
       {.names_file = true, .needs = {"random-adapters"}});
     v(without_http, "without-http", "",
-      "measure each load also without a server, in the engine of a MODEL: what the server costs");
+      "measure each load also on the engine of a MODEL without a server; the difference is the cost of the server");
     v(plot, "plot", "FILE", "draw a chart, .svg", {.names_file = true});
     v(model_name, "served-model-name", "NAME", "the model's name for the requests to a URL");
     v(api_key, "api-key", "KEY", "key for the requests to a URL");
-    v(seed, "seed", "S", "of lengths, texts and arrivals", {.letter = 's', .min = 0});
+    v(seed, "seed", "S", "seed of texts, lengths and arrivals", {.letter = 's', .min = 0});
     v(json, "json", "", "print JSON");
     engine.visit(v);
   }

@@ -20,7 +20,7 @@ struct BenchTokenizerArgs {
   bool json = false;
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true, .aliases = {"-m", "--model"}});
-    v.argument(file, "FILE", "text to encode, as a whole", {.names_file = true});
+    v.argument(file, "FILE", "file with the text to encode", {.names_file = true});
     v(time, "time", "SECONDS", "measuring time", {.min = 0.01, .max = 3600});
     v(json, "json", "", "print JSON");
   }
@@ -66,8 +66,8 @@ Status bench_tokenizer(const BenchTokenizerArgs& args, Terminal& terminal) {
 Command bench_tokenizer_command() {
   return make_command<BenchTokenizerArgs, bench_tokenizer>(
              "bench tokenizer", "measure how fast a tokenizer encodes a text",
-             "Encodes the whole file again and again on one thread, whose processor time counts. "
-             "bench/tokenizers/peers.py measures the packages tokenizers and tiktoken.",
+             "Encodes the whole file repeatedly on one thread and measures processor time. bench/tokenizers/peers.py "
+             "measures the packages tokenizers and tiktoken.",
              {"redline bench tokenizer redline-tales book.txt",
               "redline bench tokenizer model.gguf book.txt --time 5 --json"})
       .in("measure", /*after_name=*/"bench device");

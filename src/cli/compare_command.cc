@@ -34,7 +34,8 @@ struct CompareArgs {
     v(tune, "tune-prompts", "N", "number of prompts used for tuning", {.min = 1, .needs = {"speedup"}});
     v(images, "images", "N", "number of prompts whose images the HTML report shows", {.min = 0, .needs = {"output"}});
     add_renamed(v, "--pictures", "--images");
-    v(lpips, "lpips", "FILE", "LPIPS weights (safetensors); also reports LPIPS", {.names_file = true});
+    v(lpips, "lpips", "FILE", "file of LPIPS weights (safetensors); the report then has LPIPS too",
+      {.names_file = true});
     engine.visit(v);
   }
 };

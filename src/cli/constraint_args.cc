@@ -7,18 +7,19 @@
 namespace redline::cli {
 
 void ConstraintArgs::visit(OptionList& v, char letter) {
-  v(grammar, "grammar", "TEXT|@FILE", "text that matches a grammar in GBNF, the notation of llama.cpp",
+  v(grammar, "grammar", "TEXT|@FILE", "constrain the text to a grammar in GBNF, the notation of llama.cpp",
     {.not_with = {"json-schema", "regex", "choice"}});
-  v(json_schema, "json-schema", "TEXT|@FILE", "JSON that a JSON Schema accepts; {} is any JSON",
+  v(json_schema, "json-schema", "TEXT|@FILE", "constrain the text to JSON that a JSON Schema accepts; {} is any JSON",
     {.letter = letter, .not_with = {"regex", "choice"}});
-  v(json_compact, "json-compact", "", "JSON without white space; default: as models write it, {\"a\": 1}",
+  v(json_compact, "json-compact", "", "write JSON without white space; default: as models write it, {\"a\": 1}",
     {.needs = {"json-schema"}});
-  v(json_additional, "json-additional-properties", "", "members that the schema does not name, unless it forbids them",
+  v(json_additional, "json-additional-properties", "",
+    "allow members that the schema does not name, unless it forbids them", {.needs = {"json-schema"}});
+  v(json_relaxed, "json-relaxed", "", "ignore keywords of the schema that cannot be enforced; default: they are errors",
     {.needs = {"json-schema"}});
-  v(json_relaxed, "json-relaxed", "", "leave out keywords that cannot be enforced; default: they are errors",
-    {.needs = {"json-schema"}});
-  v(regex, "regex", "PATTERN", "text that a regular expression matches as a whole", {.not_with = {"choice"}});
-  v(choices, "choice", "TEXT", "one of the texts that this flag is given with");
+  v(regex, "regex", "PATTERN", "constrain the text to a regular expression, which must match all of it",
+    {.not_with = {"choice"}});
+  v(choices, "choice", "TEXT", "constrain the text to this one or to another --choice");
 }
 
 Result<OutputConstraint> ConstraintArgs::constraint() const {

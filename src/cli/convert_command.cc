@@ -22,7 +22,8 @@ struct ConvertArgs {
     v.argument(output, "OUT", "GGUF file to write", {.names_file = true});
     v(type, "type", "TYPE", "type of the matrices of a folder; auto keeps it",
       {.choices = {"auto", "f32", "f16", "bf16"}});
-    v(tokenizer, "tokenizer", "FILE", "llama2.c tokenizer.bin of the checkpoint; required there", {.names_file = true});
+    v(tokenizer, "tokenizer", "FILE", "tokenizer.bin of a llama2.c checkpoint, which requires it",
+      {.names_file = true});
     v(no_tokenizer, "no-tokenizer", "", "write no vocabulary: the model takes token ids only");
     v(force, "force", "", "replace OUT if it exists");
     v(json, "json", "", "print what was written as JSON");

@@ -33,17 +33,17 @@ struct EmbedArgs {
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "Hugging Face or sentence-transformers folder, or GGUF file",
                {.names_file = true, .aliases = {"-m", "--model"}});
-    v.argument(texts, "TEXT|FILE", "texts; of a file, each line is one; - or a pipe: of standard input",
+    v.argument(texts, "TEXT|FILE", "texts, or files with one text per line; - or a pipe reads standard input",
                {.optional = true, .names_file = true, .aliases = {"-p", "--file", "-f"}});
     v(out, "out", "FILE", "write float32 [texts, dimensions] as .npy", {.letter = 'o', .names_file = true});
     v(query, "query", "TEXT", "print the relevance of each text for this one, the highest first",
       {.not_with = {"out", "dimensions", "no-normalize", "prompt"}});
     v(prompt, "prompt", "NAME", "put this prompt of the model before each text",
       {.shown_default = "the model's own", .aliases = {"--prompt-name"}});
-    v(no_normalize, "no-normalize", "", "leave the length that the model gives");
+    v(no_normalize, "no-normalize", "", "do not scale vectors to length 1");
     v(dimensions, "dimensions", "N", "keep the first N elements and normalize again",
       {.min = 1, .max = 1 << 20, .shown_default = "all"});
-    v(truncate, "truncate", "", "cut texts that are too long, which are an error otherwise");
+    v(truncate, "truncate", "", "cut texts that are too long; without this flag they are an error");
     add_option_rows(v, engine, is_for_every_command);
     v(json, "json", "", "print JSON");
   }
@@ -190,10 +190,8 @@ Status run_embed(const EmbedArgs& args, Terminal& terminal) {
 Command embed_command() {
   return make_command<EmbedArgs, run_embed>(
              "embed", "turn texts into vectors, or rank them for a query",
-             "Pooling, prompts, lengths and normalization are those of the model's files. With a cross-encoder and "
-             "--query, "
-             "the "
-             "scores are its own; with other models they are cosines.",
+             "Pooling, prompts, lengths and normalization are read from the model's files. With --query, a "
+             "cross-encoder computes the scores; with other models they are cosines of the vectors.",
              {"redline embed all-MiniLM-L6-v2 \"A man is eating food.\" --json",
               "redline embed bge-small-en-v1.5 lines.txt --out vectors.npy",
               "redline embed ms-marco-MiniLM-L6-v2 documents.txt --query \"How many people live in Berlin?\""})

@@ -122,8 +122,8 @@ constexpr ExitCode kExitCodes[] = {
     {Code::invalid_argument,
      "the command line is wrong, or a file is: damaged, incomplete, or of a kind that the command does not take"},
     {Code::not_found, "a file or model does not exist, or a file lacks the part that the command needs"},
-    {Code::unsupported, "nothing is wrong, but Redline does not have it: an architecture, a type, a method"},
-    {Code::out_of_memory, "memory does not suffice"},
+    {Code::unsupported, "the input is valid, but Redline does not support it: an architecture, a type, a method"},
+    {Code::out_of_memory, "there is not enough memory"},
     {Code::io, "reading or writing failed: a full disk, a folder without permission"},
     {Code::cancelled, "stopped by Ctrl-C; what was finished has been printed"},
 };

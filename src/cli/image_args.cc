@@ -58,7 +58,7 @@ void ImageArgs::visit(OptionList& v) {
   v(output, "output", "FILE",
     "image to write, .png, .jpg or .webp; several images get -1, -2, ... before the ending; - is standard output",
     {.letter = 'o', .names_file = true, .shown_default = "out.png, or out-2.png, ... if that exists"});
-  v(from, "from", "FILE", "repeat the image of this file, with its settings; other flags change them",
+  v(from, "from", "FILE", "repeat the image of this file with the settings stored in it; other flags change them",
     {.names_file = true});
   v(negative, "negative", "TEXT", "negative prompt", {.aliases = {"--negative-prompt"}});
   v(size, "size", "WxH", "image size in pixels, for example 1024x768",

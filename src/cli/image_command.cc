@@ -426,14 +426,12 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
 Command image_command() {
   return make_command<ImageArgs, run_image>(
              "image", "generate an image from a text prompt",
-             "MODEL is a diffusers folder: FLUX.1, SD3, PixArt-Sigma, Stable Diffusion 1.5 and 2, or SDXL. Its "
-             "redline.json, "
-             "if present, holds the recommended settings; flags override it. Or a file of Stable Diffusion 1, 2 or XL "
-             "under its original names (.safetensors, .ckpt), with the folders of its tokenizers, or a whole diffusers "
-             "folder without weights, beside it.\n"
-             "The image file holds its settings: under \"parameters\" and \"prompt\" as A1111's web UI and ComfyUI "
-             "write them "
-             "(EXIF in .jpg and .webp), and under \"redline\" for --from.",
+             "MODEL is a diffusers folder of FLUX.1, SD3, PixArt-Sigma, Stable Diffusion 1.5 and 2, or SDXL. The file "
+             "redline.json in it, if present, has the recommended settings; flags override them. MODEL may also be one "
+             "file of Stable Diffusion 1, 2 or XL under its original names (.safetensors, .ckpt). The folders of its "
+             "tokenizers, or a diffusers folder without weights, must lie beside such a file.\nThe image file stores "
+             "its settings: under \"parameters\" and \"prompt\" as A1111's web UI and ComfyUI write them (EXIF in .jpg "
+             "and .webp), and under \"redline\" for --from.",
              {"redline image assets/redline-shapes \"a large red house on a meadow\" --seed 6 -o house.png",
               "redline image --from house.png --steps 50 -o better.png",
               "redline image FLUX.1-schnell \"a lighthouse at night\" --size 768x512 --steps 4 --seed 7 -o "

@@ -23,11 +23,12 @@ struct ImatrixArgs {
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true, .aliases = {"-m", "--model"}});
-    v.argument(text, "TEXTFILE", "text like that which the model will read; - reads standard input",
+    v.argument(text, "TEXTFILE",
+               "calibration text, similar to the texts that the model will read; - reads standard input",
                {.names_file = true, .aliases = {"-f", "--file"}});
-    v(out, "out", "FILE", "file to write, GGUF as llama.cpp's",
+    v(out, "out", "FILE", "file to write, in llama.cpp's GGUF format",
       {.letter = 'o', .names_file = true, .aliases = {"--output-file"}, .is_required = true});
-    v(chunk_size, "context", "N", "tokens of a chunk; each is a text of its own",
+    v(chunk_size, "context", "N", "tokens of a chunk; each chunk is evaluated as a separate text",
       {.letter = 'c', .min = 2, .max = 1 << 20, .aliases = {"--ctx-size"}});
     v(chunks, "chunks", "N", "maximum number of chunks; 0: all", {.letter = 'n', .min = 0});
     v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 for all weight types", {.choices = {"auto", "f32"}});
@@ -83,9 +84,8 @@ Command imatrix_command() {
   return make_command<ImatrixArgs, run_imatrix>(
              "imatrix", "measure which weights matter, for quantize",
              "Runs a text through the model and writes the mean square of every input column of its matrices. redline "
-             "quantize --imatrix then rounds so that errors are small where activations are large. The file format is "
-             "that of "
-             "llama.cpp's imatrix tool, which either program reads.",
+             "quantize --imatrix then rounds so that errors are small where activations are large. The file has the "
+             "format of llama.cpp's imatrix tool; each program reads the other's files.",
              {"redline imatrix model-f16.gguf calibration.txt --out model.imatrix.gguf",
               "redline quantize model-f16.gguf model-q4.gguf --type q4_k_m --imatrix model.imatrix.gguf"})
       .in("prepare", /*after_name=*/"quantize");

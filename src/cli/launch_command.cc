@@ -27,10 +27,10 @@ struct LaunchArgs {
   static const std::vector<std::string>& programs();
   void visit(OptionList& v) {
     v.argument(program, "PROGRAM", "the program", {.choices = programs()});
-    v.argument(arguments, "ARGUMENT", "what --run gives to the program, after --", {.optional = true});
+    v.argument(arguments, "ARGUMENT", "arguments for the program that --run starts, after --", {.optional = true});
     v(url, "url", "URL", "the server");
-    v(model, "model", "NAME", "a model of the server", {.shown_default = "its first one, which is asked for"});
-    v(key, "key", "KEY", "the server's API key; without --api-key any will do", {.aliases = {"--api-key"}});
+    v(model, "model", "NAME", "a model of the server", {.shown_default = "the first model that the server lists"});
+    v(key, "key", "KEY", "the server's API key; a server without --api-key accepts any", {.aliases = {"--api-key"}});
     v(writes, "write", "", "write the settings to the file where the program reads them");
     v(runs, "run", "", "start the program with them");
   }
@@ -475,9 +475,9 @@ const std::vector<std::string>& LaunchArgs::programs() {
 Command launch_command() {
   return make_command<LaunchArgs, run_launch>(
              "launch", "settings with which a coding agent uses a server",
-             "Prints the variables, the command and the file that a program needs to use a server of Redline (redline "
-             "serve), or writes the file, or starts the program. A file that is there already is copied to "
-             "NAME.before-redline first; settings in JSON are added to those that it has.",
+             "Prints the environment variables, the command and the file that a program needs to use a server of "
+             "Redline (redline serve), or writes the file, or starts the program. An existing file is first copied to "
+             "NAME.before-redline. Settings in JSON are added to the existing ones.",
              {"redline launch claude", "redline launch codex --write", "redline launch opencode --run",
               "redline launch claude --url http://192.168.0.7:8080 --model qwen3 --run -- --continue"})
       .in("generate", /*after_name=*/"serve");

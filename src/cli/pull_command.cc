@@ -12,9 +12,9 @@ struct PullArgs {
   int jobs = 4;
   bool dry_run = false, quiet = false, json = false;
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "hf:owner/name, with @REVISION, and with :FILE or :QUANTIZATION where one is meant");
+    v.argument(model, "MODEL", "hf:owner/name, optionally with @REVISION and with :FILE or :QUANTIZATION");
     v(jobs, "jobs", "N", "files that are fetched at the same time", {.min = 1, .max = 32});
-    v(dry_run, "dry-run", "", "only list the files, and what is missing of them");
+    v(dry_run, "dry-run", "", "only list the files and the number of bytes that are missing");
     v(quiet, "quiet", "", "no summary at the end", {.letter = 'q'});
     v(json, "json", "", "print JSON");
   }

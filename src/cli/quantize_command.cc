@@ -30,15 +30,17 @@ struct QuantizeArgs {
     for (const QuantizeMix& mix : quantize_mixes()) mixes.emplace_back(mix.name);
     v.argument(input, "IN", "GGUF file, or Hugging Face folder of a language model", {.names_file = true});
     v.argument(output, "OUT", "GGUF file to write", {.names_file = true});
-    v(type, "type", "TYPE", fmt::format("what to make: {}", fmt::join(mixes, ", ")), {.is_required = true});
+    v(type, "type", "TYPE", fmt::format("type, or mix of types: {}", fmt::join(mixes, ", ")), {.is_required = true});
     v(imatrix, "imatrix", "FILE", "importance matrix of the model, from redline imatrix or llama-imatrix",
       {.names_file = true});
-    v(tensor_types, "tensor-type", "REGEX=TYPE", "type of the tensors whose name has a match; the last match decides");
-    v(output_type, "output-tensor-type", "TYPE", "type of output.weight, or of the embedding that serves as it");
+    v(tensor_types, "tensor-type", "REGEX=TYPE",
+      "type of the tensors in whose name REGEX has a match; the last match decides");
+    v(output_type, "output-tensor-type", "TYPE",
+      "type of output.weight, or of the embedding if it is also the output matrix");
     v(embedding_type, "token-embedding-type", "TYPE", "type of token_embd.weight");
     v(leave_output, "leave-output-tensor", "", "keep output.weight as it is");
     v(is_pure, "pure", "", "one type for all quantized tensors instead of the mix");
-    v(allow_requantize, "allow-requantize", "", "quantize tensors again that are in a block format already");
+    v(allow_requantize, "allow-requantize", "", "also quantize tensors that already are in a block format");
     v(threads, "threads", "N", "worker threads", {.letter = 't', .min = 0, .max = 1024, .shown_default = "all cores"});
     v(dry_run, "dry-run", "", "print the type and size of every tensor and write nothing");
     v(force, "force", "", "replace OUT if it exists");
@@ -218,14 +220,9 @@ Command quantize_command() {
   return make_command<QuantizeArgs, run_quantize>(
              "quantize", "make a model's weights smaller",
              "OUT is a GGUF file that Redline and llama.cpp read. Names like Q4_K_M are llama.cpp's: most matrices get "
-             "one "
-             "type, "
-             "those that suffer most get more bits. Rows that blocks do not divide get a type that fits. With an "
-             "importance "
-             "matrix (redline imatrix) errors count as much as the activations that they meet. --type F16, BF16 or F32 "
-             "writes "
-             "a "
-             "quantized file with plain numbers.",
+             "one type, and error-sensitive ones get more bits. A tensor whose rows are not whole blocks of its type "
+             "gets another type. With an importance matrix (redline imatrix), rounding errors are weighted by the mean "
+             "squares of the activations. --type F16, BF16 or F32 converts a quantized file to plain numbers.",
              {"redline quantize SmolLM2-135M smollm2-q4_k_m.gguf --type q4_k_m",
               "redline quantize model-f16.gguf model-q3.gguf --type q3_k_m --imatrix model.imatrix.gguf",
               "redline quantize model-f16.gguf model.gguf --type q4_k_s --tensor-type 'blk\\.[0-3]\\.ffn_down=q6_k' "

@@ -20,7 +20,7 @@ const std::vector<Recipe>& recipes() {
        {"echo \"The cat was\" | redline run redline-tales - --max-tokens 20 --json"}},
       {"Generate an image. MODEL is a diffusers folder; redline-shapes is bundled and draws simple shapes.",
        {"redline image redline-shapes \"a large red circle on a blue background\" --seed 1 -o circle.png"}},
-      {"Start from an image: the strength is the part of the way that is drawn again.",
+      {"Start from an image: the strength is the fraction of the steps that are run.",
        {"redline image redline-shapes \"a large yellow heart on a meadow\" --init-image circle.png --strength 0.8 -o "
         "heart.png"}},
       {"Generate faster: compute 10 of the 28 steps and forecast the others.",

@@ -14,8 +14,9 @@ struct RmArgs {
   std::vector<std::string> models;
   bool json = false;
   void visit(OptionList& v) {
-    v.argument(models, "MODEL",
-               "hf:owner/name for all of its files, or with :FILE or :QUANTIZATION as `redline list` has it");
+    v.argument(
+        models, "MODEL",
+        "hf:owner/name for all files of a repository, or with :FILE or :QUANTIZATION as `redline list` prints it");
     v(json, "json", "", "print JSON");
   }
 };
@@ -47,10 +48,9 @@ Status run_rm(const RmArgs& args, Terminal& terminal) {
 Command rm_command() {
   return make_command<RmArgs, run_rm>(
              "rm", "remove models that were fetched",
-             "The cache is shared with huggingface_hub: other programs have to fetch the model again too. Programs "
-             "that run "
-             "with it "
-             "go on. Models that are files and folders of yours are not touched.",
+             "The cache is shared with huggingface_hub, so other programs have to fetch a removed model again too. "
+             "Running programs that use the model are not affected. Models in files and folders outside the cache are "
+             "not removed.",
              {"redline rm hf:Qwen/Qwen3-0.6B", "redline rm hf:ggml-org/gemma-3-270m-it-GGUF:Q8_0"})
       .in("models", /*after_name=*/"show");
 }

@@ -36,7 +36,7 @@ struct ServeArgs {
     v(alias, "alias", "NAME[,NAME]", "further names of the only MODEL; with several models NAME=MODEL",
       {.letter = 'a', .aliases = {"--served-model-name"}});
     v(any_model_name, "any-model-name", "",
-      "take any name in requests for the only model of a kind, such as the name that a program insists on");
+      "accept any model name in requests if there is only one model of that kind, for programs that insist on a name");
     v(host, "host", "ADDRESS", "address to listen on; 0.0.0.0: all of this machine");
     v(port, "port", "N", "port to listen on; 0: any that is free", {.letter = 'p', .min = 0, .max = 65535});
     v(api_key, "api-key", "KEY", "refuse requests without this key");
@@ -44,58 +44,61 @@ struct ServeArgs {
       {.names_file = true});
     v(tls_cert, "tls-cert", "FILE", "certificate chain (PEM), to speak TLS",
       {.names_file = true, .aliases = {"--ssl-certfile", "--ssl-cert-file"}, .needs = {"tls-key"}});
-    v(tls_key, "tls-key", "FILE", "its private key (PEM)",
+    v(tls_key, "tls-key", "FILE", "private key of --tls-cert (PEM)",
       {.names_file = true, .aliases = {"--ssl-keyfile", "--ssl-key-file"}, .needs = {"tls-cert"}});
-    v(cors_origin, "cors-origin", "ORIGIN", "pages of this origin may call, as https://example.org; *: any page");
+    v(cors_origin, "cors-origin", "ORIGIN",
+      "allow requests of web pages of this origin, such as https://example.org; *: of any page");
     v(lora, "lora", "NAME=PATH", "LoRA adapter (PEFT folder or GGUF) of the first MODEL; requests name it MODEL:NAME",
       {.names_file = true, .aliases = {"--lora-modules"}});
-    v(max_lora_rank, "max-lora-rank", "N", "room for adapters of this rank together in one request",
+    v(max_lora_rank, "max-lora-rank", "N", "maximum sum of the ranks of the adapters of one request",
       {.min = 0, .max = 4096, .shown_default = "what --lora needs"});
     v(allow_lora_loading, "allow-lora-loading", "",
-      "clients may load adapters from this machine's files over a network; "
-      "on a loopback address they always may");
-    v(precision, "precision", "TYPE", "weights of image and embedding models; auto: as --dtype",
+      "allow clients on other machines to load adapters from this machine's files; on a loopback address loading is "
+      "always allowed");
+    v(precision, "precision", "TYPE", "type of the weights of image and embedding models; auto: the type of --dtype",
       {.choices = precision_names()});
     v(pooling, "pooling", "KIND",
-      "also answer requests for embeddings with the language models: make the vector of a text from its tokens in this "
-      "way; of embedding models, instead of their own way",
-      {.choices = pooling_names(), .shown_default = "embedding models only, in their own way"});
+      "let language models answer requests for embeddings too, with this pooling of the tokens of a text; it also "
+      "replaces the pooling of embedding models",
+      {.choices = pooling_names(), .shown_default = "only embedding models, with their own pooling"});
     engine.visit_servers(
         v, true, {{"cache_memory", "enough for --max-sequences contexts, with --memory at most a quarter of it"}});
-    v(max_queue, "max-queue", "N", "texts that wait beyond those; more are refused with 429",
+    v(max_queue, "max-queue", "N", "maximum number of waiting texts; further ones are refused with 429",
       {.min = 0, .max = 1000000});
     v(memory, "memory", "MIB",
       "memory for the weights and caches of all models; a model is loaded when a request names it, and others are "
       "unloaded "
       "to make room",
       {.min = 0, .max = 1e9, .shown_default = "all models stay loaded"});
-    v(keep_alive, "keep-alive", "SECONDS", "unload models that are idle for so long",
+    v(keep_alive, "keep-alive", "SECONDS", "unload models that have been idle for this time",
       {.min = -1, .max = 1e9, .shown_default = "never", .aliases = {"--sleep-idle-seconds"}});
-    v(load_timeout, "load-timeout", "SECONDS", "time that a request waits for its model; then it gets 503",
+    v(load_timeout, "load-timeout", "SECONDS",
+      "maximum time that a request waits until its model is loaded; after it, the request gets 503",
       {.min = 0.001, .max = 86400});
     v(max_side, "max-side", "PIXELS", "largest width and height of an image", {.min = 16, .max = 16384});
     v(allow_webhooks, "allow-webhooks", "",
-      "clients may have events of predictions posted to their URLs; on a loopback address they always may");
-    v(webhook_secret, "webhook-secret", "SECRET", "signs those events (Standard Webhooks)");
+      "allow clients to have events of predictions posted to their URLs; on a loopback address it is always allowed");
+    v(webhook_secret, "webhook-secret", "SECRET", "secret that signs the events of webhooks (Standard Webhooks)");
     v(request_timeout, "request-timeout", "SECONDS", "end a text after this time; 0: never", {.min = 0, .max = 86400});
-    v(read_timeout, "read-timeout", "SECONDS", "time for the body of a request, and at most 10 for its head",
+    v(read_timeout, "read-timeout", "SECONDS", "maximum time to read the body of a request; its head has at most 10 s",
       {.min = 1, .max = 86400});
-    v(write_timeout, "write-timeout", "SECONDS", "time in which a client must read something",
+    v(write_timeout, "write-timeout", "SECONDS", "maximum time in which a client reads nothing of its answer",
       {.min = 1, .max = 86400});
     v(drain_timeout, "drain-timeout", "SECONDS",
-      "time to finish what is in progress after SIGTERM or Ctrl-C; then the server ends; 0: no limit",
+      "maximum time to finish requests in progress after SIGTERM or Ctrl-C; 0: no limit",
       {.min = 0, .max = 86400, .shown_default = "--request-timeout and 30 more"});
-    v(idle_timeout, "idle-timeout", "SECONDS", "time between the requests of a connection", {.min = 1, .max = 86400});
-    v(max_body, "max-body", "MIB", "size of a request", {.min = 1, .max = 4096});
+    v(idle_timeout, "idle-timeout", "SECONDS", "maximum time between two requests of a connection",
+      {.min = 1, .max = 86400});
+    v(max_body, "max-body", "MIB", "maximum size of the body of a request", {.min = 1, .max = 4096});
     v(max_body_memory, "max-body-memory", "MIB",
-      "memory for the bodies of all requests in progress, and for what is read from them; more are refused with 503",
+      "maximum memory for the bodies of all requests in progress and their parsed form; beyond it requests get 503",
       {.min = 1, .max = 1e6});
     v(max_connections, "max-connections", "N", "open connections", {.min = 1, .max = 1000000});
     v(max_connections_per_address, "max-connections-per-address", "N",
-      "open connections of one address; more are refused with 429",
+      "maximum number of open connections of one address; further ones are refused with 429",
       {.min = 1, .max = 1000000, .shown_default = "three quarters of --max-connections"});
-    v(access_log, "access-log", "FILE", "one JSON object per request; -: standard error; off: none",
-      {.names_file = true});
+    v(access_log, "access-log", "FILE",
+      "file of the access log, one JSON object per request; -: standard error; off: none", {.names_file = true});
     engine.visit(v);
   }
 };
@@ -402,12 +405,10 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
 Command serve_command() {
   return make_command<ServeArgs, serve>(
              "serve", "serve language, image and embedding models over HTTP",
-             "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every "
-             "endpoint, and redline help fields the fields of other servers. "
-             "Requests are "
-             "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in "
-             "progress are "
-             "finished; the second one at once. docs/serving.md has more.",
+             "Serves the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM. /openapi.json describes every "
+             "endpoint, and redline help fields lists the fields of other servers. Requests are answered with 503 "
+             "until the models are loaded. After SIGTERM or Ctrl-C the server finishes the texts in progress and ends; "
+             "a second signal ends it at once. docs/serving.md has more.",
              {"redline serve redline-tales",
               "redline serve chat=model.gguf draft=small.gguf --port 8000 --api-key secret",
               "redline serve redline-tales --lora shout=assets/redline-tales/adapters/shout"})

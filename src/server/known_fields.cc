@@ -154,8 +154,9 @@ std::string_view convert_embedding_types(const Json& value, Json& instead, Names
 }
 
 using Use = FieldUse;
-constexpr std::string_view kCutNote = "prompts are never cut", kCacheNote = "prompts are found by their tokens";
-constexpr std::string_view kModelNote = "is set when the server starts", kServerNote = "there is one server";
+constexpr std::string_view kCutNote = "prompts are never cut",
+                           kCacheNote = "the prefix cache finds prompts by their tokens";
+constexpr std::string_view kModelNote = "it is set when the server starts", kServerNote = "there is only one server";
 constexpr std::string_view kClientNote = "for the caller's own records", kCallerNote = "tools are called by the client";
 constexpr unsigned kTexts = kInChat | kInCompletion | kInResponse | kInAnthropic | kInLlamaCompletion;
 constexpr unsigned kPlain = kInCompletion | kInLlamaCompletion;
@@ -189,7 +190,7 @@ constexpr KnownField kTable[] = {
     {"presence_penalty frequency_penalty logit_bias", "OpenAI", kInOpenAi, Use::kHonoured, ""},
     {"top_k min_p repetition_penalty bad_words ignore_eos min_tokens stop_token_ids", "vLLM, SGLang",
      kInOpenAi | kInResponse, Use::kHonoured, ""},
-    {"do_sample", "GLM, Transformers", kInOpenAi | kInResponse, Use::kHonoured, "false: the most likely token"},
+    {"do_sample", "GLM, Transformers", kInOpenAi | kInResponse, Use::kHonoured, "false: greedy, the most likely token"},
     {"include_stop_str_in_output", "vLLM", kInOpenAi | kInResponse, Use::kHonoured, ""},
     {"skip_special_tokens", "vLLM, SGLang", kInCompletion, Use::kHonoured, ""},
     {"skip_special_tokens", "vLLM, SGLang", kInChat | kInResponse, Use::kIgnored,
@@ -201,11 +202,11 @@ constexpr KnownField kTable[] = {
     {"best_of use_beam_search length_penalty", "vLLM", kInCompletion, Use::kHonoured, ""},
     {"use_beam_search length_penalty", "vLLM", kInChat, Use::kHonoured, ""},
     {"top_a min_keep adaptive_target adaptive_decay epsilon_cutoff eta_cutoff early_stopping",
-     "OpenRouter, llama.cpp, text-generation-webui", kTexts, Use::kIgnored, "there is no such sampler"},
-    {"tfs_z penalize_newline penalize_nl", "llama.cpp, Ollama", kTexts, Use::kIgnored, "there is no such sampler"},
-    {"smoothing_factor smoothing_curve", "text-generation-webui", kTexts, Use::kIgnored, "there is no such sampler"},
+     "OpenRouter, llama.cpp, text-generation-webui", kTexts, Use::kIgnored, "Redline has no such sampler"},
+    {"tfs_z penalize_newline penalize_nl", "llama.cpp, Ollama", kTexts, Use::kIgnored, "Redline has no such sampler"},
+    {"smoothing_factor smoothing_curve", "text-generation-webui", kTexts, Use::kIgnored, "Redline has no such sampler"},
     {"post_sampling_probs", "llama.cpp", kInOpenAi | kInLlamaCompletion, Use::kIgnored,
-     "log probabilities are those of the model"},
+     "log probabilities are always those of the model"},
 
     // Thinking.
     {"reasoning_effort", "OpenAI, vLLM, LM Studio, DeepSeek", kInChat | kInResponse, Use::kHonoured,
@@ -217,13 +218,13 @@ constexpr KnownField kTable[] = {
     {"reasoning", "OpenRouter", kInChat, Use::kMapped, "reasoning_effort, enable_thinking, include_reasoning",
      convert_reasoning},
     {"thinking_budget thinking_budget_tokens reasoning_budget thinking_token_budget", "Qwen, llama.cpp, vLLM",
-     kInChat | kInResponse, Use::kMapped, "enable_thinking where it is 0", convert_thinking_budget},
+     kInChat | kInResponse, Use::kMapped, "enable_thinking: false if the value is 0", convert_thinking_budget},
     {"include_reasoning", "OpenRouter, vLLM, Groq", kInChat, Use::kHonoured, "false: reasoning is left out"},
     {"reasoning_format", "llama.cpp, Groq", kInChat, Use::kHonoured, "none: reasoning stays in the content"},
     {"separate_reasoning", "SGLang", kInChat, Use::kMapped, "reasoning_format", convert_separate_reasoning},
     {"reasoning_in_content", "llama.cpp", kInChat, Use::kMapped, "reasoning_format", convert_reasoning_in_content},
     {"stream_reasoning reasoning_split preserve_thinking thinking_forced_open", "SGLang, MiniMax, Qwen, llama.cpp",
-     kInChat | kInResponse, Use::kIgnored, "reasoning is sent as it is generated"},
+     kInChat | kInResponse, Use::kIgnored, "reasoning is always sent as it is generated"},
 
     // Formats and constraints.
     {"response_format structured_outputs guided_json guided_regex guided_choice guided_grammar json_schema grammar "
@@ -231,7 +232,8 @@ constexpr KnownField kTable[] = {
      "OpenAI, vLLM, llama.cpp", kInOpenAi, Use::kHonoured, ""},
     {"regex", "SGLang", kInOpenAi | kInResponse, Use::kMapped, "guided_regex"},
     {"format", "Ollama", kInOpenAi, Use::kMapped, "response_format", convert_format},
-    {"ebnf", "SGLang", kInOpenAi | kInResponse, Use::kRefused, "is not supported; write it as GBNF in grammar"},
+    {"ebnf", "SGLang", kInOpenAi | kInResponse, Use::kRefused,
+     "is not supported; write the grammar as GBNF in the field grammar"},
     {"structural_tag", "SGLang, vLLM", kInOpenAi | kInResponse, Use::kRefused, "is not supported; use tools"},
     {"guided_decoding_backend grammar_lazy grammar_triggers preserved_tokens chat_format "
      "parse_tool_calls chat_parser generation_prompt",
@@ -249,16 +251,16 @@ constexpr KnownField kTable[] = {
     {"functions", "OpenAI", kInChat, Use::kRefused, "is not supported; use tools"},
     {"function_call", "OpenAI", kInChat, Use::kRefused, "is not supported; use tool_choice"},
     {"suffix", "OpenAI, Ollama", kInCompletion, Use::kHonoured,
-     "the text is filled in, by models with markers for that"},
+     "the text before it is filled in, by models with markers for that"},
     {"suffix", "OpenAI, Ollama", kInChat, Use::kRefused, "is not supported in a conversation"},
     {"add_special_tokens", "vLLM", kInCompletion, Use::kHonoured, ""},
-    {"add_special_tokens", "vLLM", kInChat | kInResponse, Use::kIgnored, "the chat template writes them"},
-    {"spaces_between_special_tokens detokenize", "vLLM", kTexts, Use::kIgnored, "the tokenizer's own rules hold"},
+    {"add_special_tokens", "vLLM", kInChat | kInResponse, Use::kIgnored, "the chat template writes special tokens"},
+    {"spaces_between_special_tokens detokenize", "vLLM", kTexts, Use::kIgnored, "the tokenizer's own rules apply"},
     {"truncate shift context_length_exceeded_behavior prompt_truncate_len transforms truncation_strategy",
      "Ollama, Together, Fireworks, OpenRouter", kTexts, Use::kIgnored, kCutNote},
     {"mm_processor_kwargs media_io_kwargs vl_high_resolution_images document_image_limit document_page_limit",
      "vLLM, Qwen, Mistral", kTexts, Use::kIgnored, "the model reads text"},
-    {"raw template", "Ollama", kInChat, Use::kIgnored, "a chat has the template of the model"},
+    {"raw template", "Ollama", kInChat, Use::kIgnored, "a chat uses the model's template"},
     {"safe_prompt prompt_mode", "Mistral", kInChat, Use::kIgnored, "nothing is added to the prompt"},
 
     // Caches, memory and the machine.
@@ -281,7 +283,7 @@ constexpr KnownField kTable[] = {
     {"draft_model speculative speculation speculative.n_max speculative.n_min speculative.p_min "
      "speculative.type",
      "LM Studio, llama.cpp, Fireworks", kTexts, Use::kIgnored, kModelNote},
-    {"prediction", "OpenAI", kInOpenAi, Use::kIgnored, "texts are not predicted"},
+    {"prediction", "OpenAI", kInOpenAi, Use::kIgnored, "predicted outputs are not used"},
     {"draft_num_predict", "Ollama", kInOllamaOptions, Use::kIgnored, kModelNote},
     {"kv_transfer_params vllm_xargs session_params bootstrap_host bootstrap_port bootstrap_room data_parallel_rank "
      "routed_dp_rank backend_sampling n_indent t_max_prompt_ms",
@@ -300,7 +302,7 @@ constexpr KnownField kTable[] = {
     {"return_hidden_states return_routed_experts", "SGLang", kTexts, Use::kRefused, "is not supported"},
     {"usage", "OpenRouter", kInOpenAi, Use::kMapped, "stream_options.include_usage", convert_usage},
     {"incremental_output result_format tool_stream", "Qwen, GLM", kTexts, Use::kIgnored,
-     "streams are made of parts, in OpenAI's format"},
+     "streams always have OpenAI's format"},
     {"verbosity", "OpenAI", kInChat, Use::kIgnored, "the model decides"},
 
     // Requests to change the output in ways that are not supported.
@@ -320,14 +322,14 @@ constexpr KnownField kTable[] = {
     {"fallbacks num_retries max_retries request_timeout stream_timeout drop_params allowed_openai_params mock_response "
      "cache caching api_key api_base base_url api_version custom_llm_provider extra_headers headers guardrails "
      "litellm_call_id litellm_metadata litellm_logging_obj litellm_session_id litellm_trace_id no-log ttl_seconds",
-     "LiteLLM", kTexts | kInEmbedding, Use::kIgnored, "for the proxy"},
+     "LiteLLM", kTexts | kInEmbedding, Use::kIgnored, "only a proxy uses it"},
     {"web_search_options enable_search search_options search_parameters search_mode search_domain_filter "
      "search_recency_filter return_images return_related_questions enable_code_interpreter translation_options skill "
      "citation_options compound_custom",
      "OpenAI, Qwen, xAI, Perplexity, Groq", kTexts, Use::kIgnored, kCallerNote},
     {"sensitive_word_check watermark_enabled mask_sensitive_info safety_model safety_settings safe_mode meta",
-     "GLM, MiniMax, Together, Mistral", kTexts, Use::kIgnored, "nothing is checked or marked"},
-    {"audio", "OpenAI", kInChat, Use::kIgnored, "answers are text; see modalities"},
+     "GLM, MiniMax, Together, Mistral", kTexts, Use::kIgnored, "output is neither checked nor marked"},
+    {"audio", "OpenAI", kInChat, Use::kIgnored, "answers are always text"},
     {"deferred background_mode mode character instruction_template", "xAI, text-generation-webui", kInOpenAi,
      Use::kIgnored, "a request is answered at once, with the template of the model"},
     {"beta betas anthropic_version anthropic_beta", "Anthropic", kInAnthropic, Use::kIgnored, "there is one version"},
@@ -337,24 +339,24 @@ constexpr KnownField kTable[] = {
     {"reasoning_content reasoning", "DeepSeek, vLLM, OpenRouter", kInMessage, Use::kHonoured, ""},
     {"thinking", "Ollama", kInMessage, Use::kHonoured, ""},
     {"reasoning_details thinking_blocks", "OpenRouter, LiteLLM", kInMessage, Use::kHonoured,
-     "read where the message has no other reasoning"},
+     "read if the message has no other reasoning"},
     {"prefix partial", "DeepSeek, Mistral, Qwen, Kimi", kInMessage, Use::kHonoured,
-     "on the last message: continue_final_message"},
+     "on the last message, as continue_final_message"},
     {"function_call", "OpenAI", kInMessage, Use::kHonoured, "read as tool_calls"},
-    {"images", "Ollama", kInMessage, Use::kHonoured, "of models that read images; else only an empty list"},
+    {"images", "Ollama", kInMessage, Use::kHonoured, "only an empty list: models read text"},
     {"cache_control", "Anthropic, OpenRouter", kInMessage | kInPart | kInTool, Use::kIgnored, kCacheNote},
     {"prompt_cache_breakpoint", "OpenAI", kInMessage | kInPart | kInTool, Use::kIgnored, kCacheNote},
     {"provider_specific_fields extra_content signature thought_signature encrypted_content", "LiteLLM, Gemini",
-     kInMessage | kInPart | kInTool, Use::kIgnored, "for the service that made it"},
+     kInMessage | kInPart | kInTool, Use::kIgnored, "only the service that made it can read it"},
     {"id created created_at createdAt timestamp status phase index finish_reason logprobs annotations audio citations "
      "tokens usage model metadata context title parent_id",
      "clients that send an answer back", kInMessage | kInPart, Use::kIgnored, "for the caller's own records"},
 
     // Tools.
-    {"strict", "OpenAI", kInTool, Use::kIgnored, "calls that are demanded follow their schema"},
+    {"strict", "OpenAI", kInTool, Use::kIgnored, "required calls always follow the schema of the tool"},
     {"output_schema outputSchema defer_loading allowed_callers input_examples eager_input_streaming annotations title "
      "return response",
-     "OpenAI, Anthropic, MCP", kInTool, Use::kIgnored, "the template does not write it"},
+     "OpenAI, Anthropic, MCP", kInTool, Use::kIgnored, "the chat template does not use it"},
 
     // Vectors and ranking.
     {"normalized embedding_normalize", "Jina", kInEmbedding, Use::kMapped, "normalize"},
@@ -362,13 +364,13 @@ constexpr KnownField kTable[] = {
      "dimensions"},
     {"embd_normalize", "llama.cpp", kInEmbedding, Use::kMapped, "normalize", convert_embd_normalize},
     {"input_type task", "Cohere, NVIDIA, Voyage, Jina", kInEmbedding, Use::kHonoured,
-     "choose one of the model's prompts, where it has one for that"},
+     "choose one of the model's prompts, if it has one for that purpose"},
     {"task_type", "Gemini", kInEmbedding, Use::kMapped, "task"},
     {"truncate truncate_prompt_tokens", "vLLM, NVIDIA, Cohere", kInEmbedding, Use::kHonoured, ""},
     {"user metadata priority additional_data", "OpenAI, vLLM", kInEmbedding | kInRerank, Use::kIgnored,
      "nothing is recorded"},
     {"modality embedding_type add_special_tokens cache_salt", "NVIDIA, vLLM", kInEmbedding | kInRerank, Use::kIgnored,
-     "the model's own"},
+     "the model's own setting applies"},
     {"output_dtype", "Voyage", kInEmbedding, Use::kMapped, "float, which is the only type", convert_output_dtype},
     {"embedding_types", "Cohere", kInEmbedding, Use::kMapped, "encoding_format", convert_embedding_types},
     {"late_chunking", "Jina", kInEmbedding, Use::kRefused, "is not supported; vectors are those of whole texts"},
@@ -484,24 +486,25 @@ std::string_view misspelled_name(std::string_view name, std::span<const std::str
 std::string known_fields_markdown() {
   std::string text =
       "<!-- Generated by `redline help fields`; a test keeps it in sync. -->\n\n# Fields that clients send\n\n"
-      "The schemas of all requests are in `/openapi.json`. These are the fields that other servers and programs have "
-      "beside\nthem, or that several share. A field that is in neither has no effect and is named in the header "
-      "`X-Redline-Ignored`,\nunless its name is a typing error of a known one: then the request gets status 400 with "
-      "the name that was meant. One\nedit in four characters is a typing error, two at most. A null is the same as "
-      "no field.\n";
+      "`/openapi.json` has the schemas of all requests. This page lists further fields that other servers and their "
+      "clients\ndefine, and fields that several of them share. A field that is neither in a schema nor here has no "
+      "effect and is named in\nthe header `X-Redline-Ignored`. If its name is a misspelling of a known field, the "
+      "request gets status 400 with the name\nthat was meant. A name is a misspelling if it differs by at most one "
+      "edit in four characters, and by two edits at most. A\nnull is the same as no field.\n";
   constexpr std::pair<FieldUse, const char*> kParts[] = {
       {Use::kHonoured, "## Honoured\n\n| fields | from | in | |\n|---|---|---|---|\n"},
       {Use::kMapped,
-       "## Mapped\n\nThey are read as other fields. If the other field is there too, with another value, "
-       "that one holds, and the\nmapped one is named as ignored.\n\n| fields | from | in | read as |\n"
+       "## Mapped\n\nThese fields are read as other fields. If a request also has the other field, with another "
+       "value, that field is used, and\nthe mapped one is named as ignored.\n\n| fields | from | in | read as |\n"
        "|---|---|---|---|\n"},
       {Use::kMembers, "## Objects of fields\n\n| fields | from | in | |\n|---|---|---|---|\n"},
       {Use::kIgnored,
-       "## Ignored\n\nThey are named in `X-Redline-Ignored`.\n\n| fields | from | in | because |\n"
+       "## Ignored\n\nThese fields have no effect and are named in `X-Redline-Ignored`.\n\n| fields | from | in | "
+       "because |\n"
        "|---|---|---|---|\n"},
       {Use::kRefused,
-       "## Refused\n\nThey would change the answer. A value that asks for nothing (null, false, an empty "
-       "text, list or object, `none`) is\naccepted.\n\n| fields | from | in | |\n|---|---|---|---|\n"}};
+       "## Refused\n\nThese fields would change the answer. A value without effect (null, false, an empty text, "
+       "list or object, `none`) is\naccepted.\n\n| fields | from | in | |\n|---|---|---|---|\n"}};
   for (const auto& [use, head] : kParts) {
     text += fmt::format("\n{}", head);
     for (const KnownField& row : kTable)

@@ -24,8 +24,8 @@ const Schema part_schema{
                 "",
                 {.required = true, .choices = {"text", "input_text", "output_text", "refusal", "thinking"}}},
                {"text", kString, ""},
-               {"refusal", kString, "of type refusal"},
-               {"thinking", kString | kArray, "of type thinking: a text, or parts of type text"}},
+               {"refusal", kString, "text of a part of type refusal"},
+               {"thinking", kString | kArray, "thoughts of a part of type thinking: a text, or parts of type text"}},
     .refused = refused_parts()};
 const Field part_item{"", kObject, "", {.object = &part_schema}};
 const Schema function_call_schema{"FunctionCall",
@@ -39,15 +39,17 @@ const Schema tool_call_schema{"ToolCall",
                                {"type", kString, "", {.choices = {"function", "custom"}}},
                                {"index", kInteger, ""},
                                {"function", kObject, "", {.object = &function_call_schema}},
-                               {"custom", kObject, "of a custom tool", {.object = &custom_call_schema}}}};
+                               {"custom", kObject, "the call of a custom tool", {.object = &custom_call_schema}}}};
 const Field tool_call_item{"", kObject, "", {.object = &tool_call_schema}};
 const Schema parameters_schema{"ToolParameters", {}, true};
-const Schema function_schema{
-    "ToolFunction",
-    {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
-     {"description", kString, ""},
-     {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
-     {"strict", kBoolean, "of a demanded call: a keyword that cannot be enforced is an error", {.is_ignored = true}}}};
+const Schema function_schema{"ToolFunction",
+                             {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+                              {"description", kString, ""},
+                              {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
+                              {"strict",
+                               kBoolean,
+                               "true: in a required call, a keyword that cannot be enforced is an error",
+                               {.is_ignored = true}}}};
 const Schema reasoning_detail_schema{"ReasoningDetail", {}, true};
 const Field reasoning_detail_item{"", kObject, "", {.object = &reasoning_detail_schema}};
 
@@ -65,19 +67,19 @@ const Schema chat_message_schema{
       "the author of the message",
       {.required = true, .choices = {"system", "developer", "user", "assistant", "tool", "function"}}},
      {"content", kString | kArray, "a text, or parts of type text", {.items = &part_item}},
-     {"name", kString, "of a tool, or of a participant", {.max_length = 1000}},
-     {"tool_calls", kArray, "of an assistant", {.items = &tool_call_item}},
+     {"name", kString, "name of a tool or of a participant", {.max_length = 1000}},
+     {"tool_calls", kArray, "calls that an assistant made", {.items = &tool_call_item}},
      {"tool_call_id", kString, "the call that a tool answers", {.max_length = 1000}},
-     {"reasoning_content", kString, "what an assistant thought"},
-     {"reasoning", kString, "the same, under another name"},
-     {"thinking", kString, "the same, under another name"},
-     {"reasoning_details", kArray, "the same, as OpenRouter has it", {.items = &reasoning_detail_item}},
-     {"thinking_blocks", kArray, "the same, as LiteLLM has it", {.items = &reasoning_detail_item}},
-     {"refusal", kString, "what an assistant said instead of a content"},
-     {"prefix", kBoolean, "of the last message: the answer continues it"},
-     {"partial", kBoolean, "the same, under another name"},
+     {"reasoning_content", kString, "reasoning of an assistant"},
+     {"reasoning", kString, "another name of reasoning_content"},
+     {"thinking", kString, "another name of reasoning_content"},
+     {"reasoning_details", kArray, "reasoning in OpenRouter's form", {.items = &reasoning_detail_item}},
+     {"thinking_blocks", kArray, "reasoning in LiteLLM's form", {.items = &reasoning_detail_item}},
+     {"refusal", kString, "text with which an assistant refused to answer"},
+     {"prefix", kBoolean, "true in the last message: the answer continues it"},
+     {"partial", kBoolean, "another name of prefix"},
      {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}},
-     {"function_call", kObject, "of an assistant, in the place of tool_calls", {.object = &function_call_schema}}}};
+     {"function_call", kObject, "a call of an assistant, instead of tool_calls", {.object = &function_call_schema}}}};
 const Schema chat_tool_schema{"Tool",
                               {{"type", kString, "function or custom; others are skipped", {.required = true}},
                                {"function", kObject, "", {.object = &function_schema}},

@@ -102,14 +102,15 @@ class ToolReader {
 
 const Schema tool_choice_schema{
     .name = "ToolChoice",
-    .fields = {{"type", kString, "function, custom or allowed_tools", {.required = true, .max_length = 1000}},
-               {"name", kString, "of a tool", {.min_length = 1, .max_length = 1000}},
-               {"namespace", kString, "that holds it", {.max_length = 1000}},
-               {"function", kObject, "in the Chat API: its name", {.object = &chosen_name_schema}},
-               {"custom", kObject, "in the Chat API: its name", {.object = &chosen_name_schema}},
-               {"mode", kString, "of allowed_tools", {.choices = {"auto", "required"}}},
-               {"tools", kArray, "of allowed_tools", {.items = &any_member}},
-               {"allowed_tools", kObject, "in the Chat API: mode and tools", {.object = &allowed_tools_schema}}}};
+    .fields = {
+        {"type", kString, "function, custom or allowed_tools", {.required = true, .max_length = 1000}},
+        {"name", kString, "name of a tool", {.min_length = 1, .max_length = 1000}},
+        {"namespace", kString, "namespace of the tool", {.max_length = 1000}},
+        {"function", kObject, "object with the name, in the Chat API", {.object = &chosen_name_schema}},
+        {"custom", kObject, "object with the name, in the Chat API", {.object = &chosen_name_schema}},
+        {"mode", kString, "mode of allowed_tools: auto or required", {.choices = {"auto", "required"}}},
+        {"tools", kArray, "tools of allowed_tools", {.items = &any_member}},
+        {"allowed_tools", kObject, "object with mode and tools, in the Chat API", {.object = &allowed_tools_schema}}}};
 
 ClientTool ClientTools::find(const std::string& name) const {
   const auto found = known.find(name);

@@ -8,8 +8,8 @@ constexpr size_t kMaxGrammar = size_t{1} << 20;
 const Schema any_schema{"JsonSchema", {}, true};
 const Field choice_item{"", kString, "", {.min_length = 1, .max_length = 10000}};
 const Schema named_schema{"NamedJsonSchema",
-                          {{"name", kString, "for the caller", {.max_length = 1000}},
-                           {"description", kString, "for the caller"},
+                          {{"name", kString, "a name for the caller's own use", {.max_length = 1000}},
+                           {"description", kString, "a text for the caller's own use"},
                            {"schema", kObject, "a JSON Schema", {.object = &any_schema}},
                            {"strict", kBoolean, "the schema is always followed"}}};
 const Schema structured_schema{
@@ -38,10 +38,16 @@ NamedConstraint of_choices(const Json& choices, std::string field) {
 const std::vector<Field>& constraint_fields() {
   static const std::vector<Field> fields = {
       {"response_format", kObject, "text, a JSON object, or JSON of a schema", {.object = &format_schema()}},
-      {"structured_outputs", kObject, "what the text must match; one of the fields", {.object = &structured_schema}},
+      {"structured_outputs",
+       kObject,
+       "format of the text; set exactly one of the fields",
+       {.object = &structured_schema}},
       {"grammar", kString, "the text matches this grammar (GBNF)", {.min_length = 1, .max_length = kMaxGrammar}},
       {"json_schema", kObject, "the text is JSON of this schema", {.object = &any_schema}},
-      {"guided_json", kObject | kString, "as json_schema", {.max_length = kMaxGrammar, .object = &any_schema}},
+      {"guided_json",
+       kObject | kString,
+       "another name of json_schema",
+       {.max_length = kMaxGrammar, .object = &any_schema}},
       {"guided_regex",
        kString,
        "the text matches this regular expression",
@@ -50,8 +56,11 @@ const std::vector<Field>& constraint_fields() {
        kArray,
        "the text is one of these",
        {.min_items = 1, .max_items = 10000, .items = &choice_item}},
-      {"guided_grammar", kString, "as grammar", {.min_length = 1, .max_length = kMaxGrammar}},
-      {"guided_whitespace_pattern", kString, "as structured_outputs.whitespace_pattern", {.max_length = 1000}},
+      {"guided_grammar", kString, "another name of grammar", {.min_length = 1, .max_length = kMaxGrammar}},
+      {"guided_whitespace_pattern",
+       kString,
+       "another name of structured_outputs.whitespace_pattern",
+       {.max_length = 1000}},
   };
   return fields;
 }
@@ -60,9 +69,9 @@ const Schema& format_schema() {
   static const Schema schema{
       "ResponseFormat",
       {{"type", kString, "", {.required = true, .choices = {"text", "json_object", "json_schema"}}},
-       {"json_schema", kObject, "of a chat", {.object = &named_schema}},
-       {"name", kString, "for the caller", {.max_length = 1000}},
-       {"description", kString, "for the caller"},
+       {"json_schema", kObject, "object with the schema, in the Chat API", {.object = &named_schema}},
+       {"name", kString, "a name for the caller's own use", {.max_length = 1000}},
+       {"description", kString, "a text for the caller's own use"},
        {"schema", kObject, "a JSON Schema", {.object = &any_schema}},
        {"strict", kBoolean, "the schema is always followed"}}};
   return schema;

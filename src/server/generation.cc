@@ -40,7 +40,7 @@ const Schema completion_details_schema{"CompletionTokensDetails",
 
 const Schema reuse_schema{"PromptTokensDetails",
                           {{"cached_tokens", kInteger, "prompt tokens whose state was reused", {.required = true}},
-                           {"cache_miss", kString, "why no more were reused", {.required = true}}}};
+                           {"cache_miss", kString, "why no more prompt tokens were reused", {.required = true}}}};
 
 const Schema usage_schema{"Usage",
                           {{"prompt_tokens", kInteger, "", {.required = true}},
@@ -94,7 +94,8 @@ const std::vector<Field>& beam_fields() {
       {"use_beam_search", kBoolean, "search for the n most likely texts with n beams, instead of sampling"},
       {"length_penalty",
        kNumber,
-       "of use_beam_search: texts are compared by their log probability over this power of their length; default: 1",
+       "exponent for use_beam_search: texts are compared by their log probability over this power of their length; "
+       "default: 1",
        {.min = -100, .max = 100}}};
   return fields;
 }

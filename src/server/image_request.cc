@@ -113,8 +113,8 @@ const Schema& image_input_schema() {
   static const Schema schema{
       .name = "ImageInput",
       .fields = {
-          {"prompt", kString, "what to draw", {.required = true, .max_length = 32000}},
-          {"negative_prompt", kString, "what not to draw; needs guidance", {.max_length = 32000}},
+          {"prompt", kString, "text that describes the image", {.required = true, .max_length = 32000}},
+          {"negative_prompt", kString, "text that describes what not to draw; needs guidance", {.max_length = 32000}},
           {"width",
            kInteger,
            "pixels; default: that of image, rounded to what the model takes, or the model's own",
@@ -157,7 +157,7 @@ const Schema& image_input_schema() {
            "how image and mask are brought to the size of the result; default: stretch",
            {.choices = {"stretch", "crop", "fit"}}},
           {"strength", kNumber, "with image: fraction of the steps that run", {.min = 0.001, .max = 1}},
-          {"keep_unmasked", kBoolean, "with mask: what is black stays to the last bit; default: true"},
+          {"keep_unmasked", kBoolean, "true: with mask, black pixels stay exactly as they are; default: true"},
           {"adapters",
            kArray,
            "LoRA adapters: names, or names with weights",

@@ -19,7 +19,7 @@ const Schema load_schema{"LoadAdapterRequest",
                            "a PEFT folder or a GGUF adapter on the server's machine",
                            {.required = true, .min_length = 1, .max_length = 4096}},
                           {"model", kString, "the model that it is for", {.max_length = 1000}},
-                          {"base_model_name", kString, "the same, under vLLM's name", {.max_length = 1000}},
+                          {"base_model_name", kString, "vLLM's name of the field model", {.max_length = 1000}},
                           {"load_inplace", kBoolean, "replace an adapter of this name"}}};
 const Schema unload_schema{"UnloadAdapterRequest",
                            {name_field,
@@ -27,13 +27,13 @@ const Schema unload_schema{"UnloadAdapterRequest",
                             {"model", kString, "the model that it is for", {.max_length = 1000}}}};
 
 const Schema scale_schema{"AdapterScaleById",
-                          {{"id", kInteger, "from GET /lora-adapters", {.required = true, .min = 0, .max = 1e9}},
+                          {{"id", kInteger, "number in GET /lora-adapters", {.required = true, .min = 0, .max = 1e9}},
                            {"scale", kNumber, "its weight; 0: not used", {.required = true, .min = -100, .max = 100}}}};
 const Schema adapter_schema{"AdapterInfo",
                             {{"id", kInteger, "", {.required = true}},
                              {"name", kString, "", {.required = true}},
                              {"path", kString, "", {.required = true}},
-                             {"scale", kNumber, "of requests that name no adapter", {.required = true}}}};
+                             {"scale", kNumber, "weight in requests that name no adapter", {.required = true}}}};
 
 const Field scale_item{"", kObject, "", {.object = &scale_schema}},
     adapter_item{"", kObject, "", {.object = &adapter_schema}};

@@ -37,35 +37,41 @@ const std::vector<Field>& template_fields() {
 
 const Schema chat_request_schema{
     .name = "ChatRequest",
-    .fields =
-        joined(joined(template_fields(),
-                      {{"max_tokens",
-                        kInteger,
-                        "tokens to generate; default, and -1: what the context has room for",
-                        {.min = kMinMaxTokens, .max = kMaxJsonInteger}},
-                       {"max_completion_tokens", kInteger, "the same", {.min = kMinMaxTokens, .max = kMaxJsonInteger}},
-                       {"n", kInteger, "answers", {.min = 1, .max = 128}},
-                       {"logprobs", kBoolean, "log probabilities of each token"},
-                       {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
-                       {"tool_choice",
-                        kString | kObject,
-                        "required: a tool is called; an object: this one is",
-                        {.choices = {"auto", "none", "required", "any"}, .object = &tool_choice_schema}},
-                       {"parallel_tool_calls", kBoolean, "false: at most one call"},
-                       {"modalities", kArray, "", {.items = &chat_text_item}},
-                       {"stream_options", kObject, "", {.object = &chat_stream_options_schema}}}),
-               joined(joined(joined(generation_fields(), beam_fields()), reasoning_place_fields()), token_fields()))};
+    .fields = joined(
+        joined(template_fields(), {{"max_tokens",
+                                    kInteger,
+                                    "tokens to generate; default, and -1: what the context has room for",
+                                    {.min = kMinMaxTokens, .max = kMaxJsonInteger}},
+                                   {"max_completion_tokens",
+                                    kInteger,
+                                    "another name of max_tokens",
+                                    {.min = kMinMaxTokens, .max = kMaxJsonInteger}},
+                                   {"n", kInteger, "answers", {.min = 1, .max = 128}},
+                                   {"logprobs", kBoolean, "log probabilities of each token"},
+                                   {"top_logprobs",
+                                    kInteger,
+                                    "also log probabilities of this many most likely tokens at each place",
+                                    {.min = 0, .max = 20}},
+                                   {"tool_choice",
+                                    kString | kObject,
+                                    "required: a tool is called; an object: this one is",
+                                    {.choices = {"auto", "none", "required", "any"}, .object = &tool_choice_schema}},
+                                   {"parallel_tool_calls", kBoolean, "false: at most one call"},
+                                   {"modalities", kArray, "", {.items = &chat_text_item}},
+                                   {"stream_options", kObject, "", {.object = &chat_stream_options_schema}}}),
+        joined(joined(joined(generation_fields(), beam_fields()), reasoning_place_fields()), token_fields()))};
 const Schema template_schema{
     .name = "ApplyTemplateRequest",
     .fields = joined(template_fields(), {{"model", kString, "a name from /v1/models", {.max_length = 1000}}})};
-const Schema prompt_schema{"ApplyTemplateAnswer", {{"prompt", kString, "what the model reads", {.required = true}}}};
+const Schema prompt_schema{"ApplyTemplateAnswer",
+                           {{"prompt", kString, "the text that the model reads", {.required = true}}}};
 
 const Field chat_any_item{"", kAny, ""}, chat_id_item{"", kInteger, ""};
 const Schema answer_message_schema{"ChatAnswerMessage",
                                    {{"role", kString, "", {.required = true, .choices = {"assistant"}}},
                                     {"content", kString, "", {.required = true, .is_nullable = true}},
                                     {"refusal", kString, "", {.is_nullable = true}},
-                                    {"reasoning_content", kString, "what the model thought before it answered"},
+                                    {"reasoning_content", kString, "the model's reasoning before its answer"},
                                     {"tool_calls", kArray, "", {.items = &chat_any_item}}}};
 const Schema chat_logprobs_schema{"ChatLogprobs",
                                   {{"content", kArray, "", {.required = true, .items = &chat_any_item}},
@@ -88,7 +94,10 @@ const Schema chat_answer_schema{
      {"choices", kArray, "", {.required = true, .items = &chat_choice_item}},
      {"usage", kObject, "", {.required = true, .object = &usage_schema}},
      {"prompt_token_ids", kArray, "with return_token_ids: ids of the prompt", {.items = &chat_id_item}},
-     {"prompt_logprobs", kArray, "of each token of the prompt, by token id", {.items = &chat_any_item}}}};
+     {"prompt_logprobs",
+      kArray,
+      "log probabilities for each token of the prompt, by token id",
+      {.items = &chat_any_item}}}};
 
 /// Reads the prompt of a request. 400: malformed messages, or add_generation_prompt together with
 /// continue_final_message.

@@ -71,7 +71,7 @@ const Schema completions_choice_schema{
      {"stop_reason", kString, "the stop string that ended the text, or timeout"},
      {"token_ids", kArray, "with return_token_ids: ids of the text", {.items = &integer_item}},
      {"prompt_token_ids", kArray, "with return_token_ids: ids of the prompt", {.items = &integer_item}},
-     {"prompt_logprobs", kArray, "of each token of the prompt, by token id", {.items = &any_item}}}};
+     {"prompt_logprobs", kArray, "log probabilities for each token of the prompt, by token id", {.items = &any_item}}}};
 const Field completions_choice_item{"", kObject, "", {.object = &completions_choice_schema}};
 const Schema completions_answer_schema{"Completion",
                                        {{"id", kString, "", {.required = true}},

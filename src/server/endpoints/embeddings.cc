@@ -33,8 +33,8 @@ const Schema embeddings_schema{
       kInteger,
       "-1, or at least the tokens that the model reads: as truncate",
       {.min = -1, .max = kMaxJsonInteger}},
-     {"input_type", kString, "what the texts are, as query or document", {.max_length = 1000}},
-     {"task", kString, "the same, as retrieval.query", {.max_length = 1000}},
+     {"input_type", kString, "kind of the texts, such as query or document", {.max_length = 1000}},
+     {"task", kString, "kind of the texts, such as retrieval.query", {.max_length = 1000}},
      {"normalize", kBoolean, "default: as the model's files say"},
      {"prompt_name",
       kString,
@@ -43,7 +43,7 @@ const Schema embeddings_schema{
 const Schema embedding_schema{
     "Embedding",
     {{"object", kString, "", {.required = true, .choices = {"embedding"}}},
-     {"index", kInteger, "of the input", {.required = true}},
+     {"index", kInteger, "index of the input", {.required = true}},
      {"embedding", kArray | kString, "", {.required = true, .items = &embedding_number_item}}}};
 const Field embedding_item{"", kObject, "", {.object = &embedding_schema}};
 const Schema embeddings_usage_schema{

@@ -71,7 +71,7 @@ constexpr double kMaxNorm = 1000;
 const Schema llama_embedding_schema{
     "LlamaEmbeddingRequest",
     {{"content", kString | kArray, "a text, token ids, or a list of these", {.min_items = 1, .items = &llama_any_item}},
-     {"input", kString | kArray, "the same", {.min_items = 1, .items = &llama_any_item}},
+     {"input", kString | kArray, "another name of content", {.min_items = 1, .items = &llama_any_item}},
      {"model", kString, "a name from /v1/models", {.max_length = 1000}},
      {"embd_normalize",
       kInteger,

@@ -18,18 +18,19 @@ const Field messages_any_item{"", kAny, ""};
 const Schema block_schema{
     .name = "AnthropicBlock",
     .fields = {{"type", kString, "text, tool_use, tool_result, thinking, document ...", {.required = true}},
-               {"text", kString, "of text"},
-               {"id", kString, "of tool_use", {.max_length = 1000}},
-               {"name", kString, "of tool_use", {.max_length = 1000}},
-               {"input", kObject, "of tool_use", {.object = &messages_open_schema}},
-               {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
-               {"content", kAny, "of tool_result and search_result: a text or blocks"},
-               {"is_error", kBoolean, "of tool_result; its content says so", {.is_ignored = true}},
-               {"thinking", kString, "of thinking"},
-               {"source", kAny, "of document: {\"type\": \"text\", \"data\": ..} or {\"type\": \"content\", ..}"},
-               {"title", kString, "of document and search_result"},
-               {"context", kString, "of document"},
-               {"tool_name", kString, "of tool_reference", {.max_length = 1000}},
+               {"text", kString, "text of a block of type text"},
+               {"id", kString, "id of a tool_use", {.max_length = 1000}},
+               {"name", kString, "name of the tool of a tool_use", {.max_length = 1000}},
+               {"input", kObject, "arguments of a tool_use", {.object = &messages_open_schema}},
+               {"tool_use_id", kString, "id of the tool_use that a tool_result answers", {.max_length = 1000}},
+               {"content", kAny, "content of a tool_result or search_result: a text or blocks"},
+               {"is_error", kBoolean, "no effect, because the content of a tool_result says so", {.is_ignored = true}},
+               {"thinking", kString, "text of a block of type thinking"},
+               {"source", kAny,
+                "source of a document: {\"type\": \"text\", \"data\": ..} or {\"type\": \"content\", ..}"},
+               {"title", kString, "title of a document or search_result"},
+               {"context", kString, "context of a document"},
+               {"tool_name", kString, "name in a tool_reference", {.max_length = 1000}},
                {"signature", kString, "", {.is_ignored = true}},
                {"data", kString, "", {.is_ignored = true}},
                {"citations", kAny, "", {.is_ignored = true}},
@@ -75,13 +76,14 @@ const Schema messages_tool_schema{
      {"display_number", kInteger, "", {.is_ignored = true}},
      {"cache_control", kObject, "", {.is_ignored = true}}}};
 const Field messages_tool_item{"", kObject, "", {.object = &messages_tool_schema}};
-const Schema messages_choice_schema{"AnthropicToolChoice",
-                                    {{"type",
-                                      kString,
-                                      "any: a tool is called; tool: the one of `name` is",
-                                      {.required = true, .choices = {"auto", "none", "any", "tool"}}},
-                                     {"name", kString, "of type tool", {.min_length = 1, .max_length = 1000}},
-                                     {"disable_parallel_tool_use", kBoolean, "true: at most one call"}}};
+const Schema messages_choice_schema{
+    "AnthropicToolChoice",
+    {{"type",
+      kString,
+      "any: a tool is called; tool: the one of `name` is",
+      {.required = true, .choices = {"auto", "none", "any", "tool"}}},
+     {"name", kString, "name of the tool, for type tool", {.min_length = 1, .max_length = 1000}},
+     {"disable_parallel_tool_use", kBoolean, "true: at most one call"}}};
 const Schema thinking_schema{
     "AnthropicThinking",
     {{"type", kString, "", {.required = true, .choices = {"enabled", "disabled", "adaptive", "between_tools"}}},
@@ -127,19 +129,20 @@ const Schema messages_request_schema{
          sampling_number("top_p"),
          sampling_number("top_k"),
          {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &messages_stop_item}},
-         {"stop_in_reasoning", kBoolean, "they act on the thinking, too; default: on the answer only"},
+         {"stop_in_reasoning", kBoolean, "true: stop strings also act on the thinking; default: on the answer only"},
          {"stream", kBoolean, "send events"},
          {"metadata", kObject, "", {.object = &metadata_schema}},
          {"service_tier", kString, "", {.is_ignored = true}}}),
     .refused = kRefused};
 const Schema count_schema{.name = "AnthropicCountRequest", .fields = prompt_fields(), .refused = kRefused};
 const Schema counted_schema{"AnthropicCount", {{"input_tokens", kInteger, "", {.required = true}}}};
-const Schema usage_json_schema{"AnthropicUsage",
-                               {{"input_tokens", kInteger, "without those whose state was reused", {.required = true}},
-                                {"output_tokens", kInteger, "", {.required = true}},
-                                {"cache_read_input_tokens", kInteger, "whose state was reused", {.required = true}},
-                                {"cache_creation_input_tokens", kInteger, "", {.required = true}},
-                                {"cache_miss", kString, "why no more were reused"}}};
+const Schema usage_json_schema{
+    "AnthropicUsage",
+    {{"input_tokens", kInteger, "prompt tokens whose state was not reused", {.required = true}},
+     {"output_tokens", kInteger, "", {.required = true}},
+     {"cache_read_input_tokens", kInteger, "prompt tokens whose state was reused", {.required = true}},
+     {"cache_creation_input_tokens", kInteger, "", {.required = true}},
+     {"cache_miss", kString, "why no more prompt tokens were reused"}}};
 const Schema messages_answer_schema{
     "AnthropicAnswer",
     {{"id", kString, "", {.required = true}},

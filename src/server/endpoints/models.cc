@@ -5,20 +5,21 @@ namespace redline::server {
 namespace {
 
 const Field capability_item{"", kString, "", {.choices = {"completion", "chat", "image", "embedding", "rerank"}}};
-const Schema model_schema{"Model",
-                          {{"id", kString, "the name for requests", {.required = true}},
-                           {"object", kString, "", {.required = true, .choices = {"model"}}},
-                           {"created", kInteger, "since when it is served, seconds since 1970", {.required = true}},
-                           {"owned_by", kString, "", {.required = true}},
-                           {"status", kString, "of a model", {.choices = {"loaded", "loading", "unloaded"}}},
-                           {"root", kString, "the model below an adapter"},
-                           {"parent", kString, "the model that an adapter belongs to"},
-                           {"max_model_len", kInteger, "tokens of the context"},
-                           {"capabilities",
-                            kArray,
-                            "what it is for: completion, chat, image, embedding, rerank",
-                            {.items = &capability_item}},
-                           {"meta", kObject, "more about a model"}}};
+const Schema model_schema{
+    "Model",
+    {{"id", kString, "the name for requests", {.required = true}},
+     {"object", kString, "", {.required = true, .choices = {"model"}}},
+     {"created", kInteger, "time since which it is served, seconds since 1970", {.required = true}},
+     {"owned_by", kString, "", {.required = true}},
+     {"status", kString, "state of a model", {.choices = {"loaded", "loading", "unloaded"}}},
+     {"root", kString, "the model below an adapter"},
+     {"parent", kString, "the model that an adapter belongs to"},
+     {"max_model_len", kInteger, "tokens of the context"},
+     {"capabilities",
+      kArray,
+      "kinds of requests that it serves: completion, chat, image, embedding, rerank",
+      {.items = &capability_item}},
+     {"meta", kObject, "more about a model"}}};
 const Field model_item{"", kObject, "", {.object = &model_schema}};
 const Schema models_schema{"ModelList",
                            {{"object", kString, "", {.required = true, .choices = {"list"}}},

@@ -37,7 +37,7 @@ const Schema options_schema{
              "tokens to generate; -1, -2: what the context has room for",
              {.min = -2, .max = kMaxJsonInteger}},
             {"stop", kString | kArray, "", {.max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
-            {"stop_in_reasoning", kBoolean, "it acts on the thinking, too"},
+            {"stop_in_reasoning", kBoolean, "true: stop strings also act on the thinking"},
             {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
             {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
             {"num_batch", kInteger, "", {.is_ignored = true}},
@@ -66,10 +66,10 @@ const Schema ollama_message_schema{
     "OllamaMessage",
     {{"role", kString, "", {.required = true, .choices = {"system", "user", "assistant", "tool"}}},
      {"content", kString, ""},
-     {"thinking", kString, "what an assistant thought"},
-     {"tool_name", kString, "of a tool"},
-     {"tool_call_id", kString, "of a tool"},
-     {"tool_calls", kArray, "of an assistant", {.items = &call_item}},
+     {"thinking", kString, "reasoning of an assistant"},
+     {"tool_name", kString, "name of the tool of a result"},
+     {"tool_call_id", kString, "id of the call that a result answers"},
+     {"tool_calls", kArray, "calls that an assistant made", {.items = &call_item}},
      {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}}}};
 const Field ollama_message_item{"", kObject, "", {.object = &ollama_message_schema}};
 const Field ollama_tool_item{"", kObject, "", {.object = &chat_tool_schema}};
@@ -83,7 +83,10 @@ const std::vector<Field>& common_fields() {
       keep_alive_field(),
       {"format", kString | kObject, "json, or a JSON Schema", {.object = &ollama_open_schema}},
       {"logprobs", kBoolean, "log probabilities of each token"},
-      {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
+      {"top_logprobs",
+       kInteger,
+       "also log probabilities of this many most likely tokens at each place",
+       {.min = 0, .max = 20}},
       {"truncate", kBoolean, "prompts are never cut", {.is_ignored = true}},
       {"shift", kBoolean, "prompts are never cut", {.is_ignored = true}}};
   return fields;
@@ -110,22 +113,23 @@ const Schema generate_schema{
          {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}}})};
 const Schema show_schema{"OllamaShowRequest",
                          {{"model", kString, "a name from /api/tags", {.max_length = 1000}},
-                          {"name", kString, "the same", {.max_length = 1000}},
+                          {"name", kString, "another name of model", {.max_length = 1000}},
                           {"verbose", kBoolean, "", {.is_ignored = true}}}};
 
 const std::vector<Field>& timing_fields() {
-  static const std::vector<Field> fields = {{"model", kString, "", {.required = true}},
-                                            {"created_at", kString, "", {.required = true}},
-                                            {"done", kBoolean, "", {.required = true}},
-                                            {"done_reason", kString, "stop, length or load"},
-                                            {"total_duration", kInteger, "nanoseconds"},
-                                            {"load_duration", kInteger, "nanoseconds"},
-                                            {"prompt_eval_count", kInteger, "tokens"},
-                                            {"prompt_eval_duration", kInteger, "nanoseconds"},
-                                            {"eval_count", kInteger, "tokens"},
-                                            {"eval_duration", kInteger, "nanoseconds"},
-                                            {"logprobs", kArray, "of each token", {.items = &ollama_any_item}},
-                                            {"prompt_tokens_details", kObject, "", {.object = &reuse_schema}}};
+  static const std::vector<Field> fields = {
+      {"model", kString, "", {.required = true}},
+      {"created_at", kString, "", {.required = true}},
+      {"done", kBoolean, "", {.required = true}},
+      {"done_reason", kString, "stop, length or load"},
+      {"total_duration", kInteger, "nanoseconds"},
+      {"load_duration", kInteger, "nanoseconds"},
+      {"prompt_eval_count", kInteger, "tokens"},
+      {"prompt_eval_duration", kInteger, "nanoseconds"},
+      {"eval_count", kInteger, "tokens"},
+      {"eval_duration", kInteger, "nanoseconds"},
+      {"logprobs", kArray, "log probabilities of each token", {.items = &ollama_any_item}},
+      {"prompt_tokens_details", kObject, "", {.object = &reuse_schema}}};
   return fields;
 }
 const Schema ollama_chat_answer_schema{
@@ -133,7 +137,7 @@ const Schema ollama_chat_answer_schema{
     joined(timing_fields(), {{"message", kObject, "", {.required = true, .object = &ollama_open_schema}}})};
 const Schema generate_answer_schema{"OllamaGenerateAnswer",
                                     joined(timing_fields(), {{"response", kString, "", {.required = true}},
-                                                             {"thinking", kString, "what the model thought"}})};
+                                                             {"thinking", kString, "the model's reasoning"}})};
 const Schema tags_schema{"OllamaTags", {{"models", kArray, "", {.required = true, .items = &ollama_any_item}}}};
 const Schema show_answer_schema{"OllamaModel",
                                 {{"details", kObject, "", {.required = true, .object = &ollama_open_schema}},

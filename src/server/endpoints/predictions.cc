@@ -18,7 +18,7 @@ const Field event_item{"", kString, "", {.choices = {"start", "completed"}}};
 const Schema predictions_request_schema{
     "PredictionRequest",
     {{"model", kString, "a name from /v1/models; may be left out if there is one for images", {.max_length = 1000}},
-     {"input", kObject, "what to draw", {.required = true, .object = &image_input_schema()}},
+     {"input", kObject, "description of the image", {.required = true, .object = &image_input_schema()}},
      {"webhook", kString, "URL to which its start and its end are posted", {.max_length = 2000}},
      {"webhook_events_filter", kArray, "which of them", {.max_items = 8, .items = &event_item}},
      {"version", kString, "models have one version", {.is_ignored = true}},
@@ -31,15 +31,16 @@ const Schema urls_schema{"PredictionUrls",
                          {{"get", kString, "", {.required = true}},
                           {"cancel", kString, "", {.required = true}},
                           {"events", kString, "", {.required = true}}}};
-const Schema metrics_schema{"PredictionMetrics",
-                            {{"predict_time", kNumber, "seconds from its start to its end", {.required = true}},
-                             {"total_s", kNumber, "the same"},
-                             {"text_ms", kNumber, "prompt encoding"},
-                             {"loop_ms", kNumber, "denoising"},
-                             {"decode_ms", kNumber, "from latents to pixels"},
-                             {"executed_share", kNumber, "of the work without a step cache"},
-                             {"cache", kString, "the step cache's rule"},
-                             {"solver", kString, ""}}};
+const Schema metrics_schema{
+    "PredictionMetrics",
+    {{"predict_time", kNumber, "seconds from its start to its end", {.required = true}},
+     {"total_s", kNumber, "another name of predict_time"},
+     {"text_ms", kNumber, "prompt encoding"},
+     {"loop_ms", kNumber, "denoising"},
+     {"decode_ms", kNumber, "time from latents to pixels"},
+     {"executed_share", kNumber, "executed operations, as a share of those without a step cache"},
+     {"cache", kString, "the step cache's rule"},
+     {"solver", kString, ""}}};
 const Schema predictions_answer_schema{
     "Prediction",
     {{"id", kString, "", {.required = true}},
@@ -54,7 +55,7 @@ const Schema predictions_answer_schema{
       kArray,
       "URLs of the images on this server",
       {.required = true, .items = &predictions_text_item, .is_nullable = true}},
-     {"seeds", kArray, "of each image", {.required = true, .items = &seed_item}},
+     {"seeds", kArray, "seed of each image", {.required = true, .items = &seed_item}},
      {"error", kString, "", {.required = true, .is_nullable = true}},
      {"progress", kObject, "", {.required = true, .object = &progress_schema}},
      {"created_at", kString, "", {.required = true}},

@@ -20,10 +20,10 @@ const Schema rerank_schema{
       "texts, or objects with a text",
       {.required = true, .min_items = 1, .max_items = kMaxDocuments, .items = &document_item}},
      {"top_n", kInteger, "return the best ones only; default: all", {.min = 1, .max = kMaxJsonInteger}},
-     {"return_documents", kBoolean, "with the texts; default: true"},
+     {"return_documents", kBoolean, "true: the results have the texts; default: true"},
      {"truncate", kBoolean, "cut documents that are too long; default: false, they are an error"}}};
 const Schema result_schema{"RerankResult",
-                           {{"index", kInteger, "of the document", {.required = true}},
+                           {{"index", kInteger, "index of the document", {.required = true}},
                             {"relevance_score", kNumber, "higher is more relevant", {.required = true}},
                             {"document", kObject, "", {.object = &rerank_document_schema}}}};
 const Field result_item{"", kObject, "", {.object = &result_schema}};

@@ -17,7 +17,7 @@ const Schema tokenize_schema{
      {"prompt", kString, "the text, in vLLM's shape"},
      {"content", kString, "the text, in llama.cpp's shape"},
      {"add_special_tokens", kBoolean, "begin with the token that begins a text; default: true for prompt"},
-     {"add_special", kBoolean, "the same, in llama.cpp's shape; default: false"},
+     {"add_special", kBoolean, "begin with the token that begins a text, in llama.cpp's shape; default: false"},
      {"parse_special", kBoolean, "names of special tokens in the text become those tokens; default: true"},
      {"with_pieces", kBoolean, "llama.cpp's shape: return {id, piece} for each token"},
      {"return_token_strs", kBoolean, "vLLM's shape: return the text of each token"}}};

@@ -1,4 +1,4 @@
-"""Speed of a model."""
+"""Measures the speed of a model."""
 from __future__ import annotations
 
 import dataclasses
@@ -46,7 +46,7 @@ def bench(model: Model | str | os.PathLike[str], *, prefill: int = 512, decode: 
           **options: Any) -> BenchResult:
     """Measures a prompt of ``prefill`` tokens and ``decode`` steps of one token after it, ``runs`` times each.
 
-    ``model``: an open one, or a path with the options of Model. ``redline bench`` on the command line also gives the share of the
+    ``model``: an open model, or a path, with the options of Model. ``redline bench`` on the command line also gives the share of the
     machine's limits. InvalidArgument: more tokens than the context holds.
 
     >>> import redline

@@ -1,4 +1,4 @@
-"""The settings that cache-dit's users write, as a rule of the engine's step cache."""
+"""Converts cache-dit's settings to a rule of the engine's step cache."""
 from __future__ import annotations
 
 import dataclasses
@@ -66,7 +66,7 @@ def _values(config: Any) -> dict[str, Any]:
 
 
 def _forecaster(config: Any, settings: Mapping[str, Any]) -> str | None:
-    """The engine's forecaster for a calibrator; None: what was computed last is used again."""
+    """Returns the engine's forecaster for a calibrator; None: the last computed value is reused."""
     kind = "" if config is None else type(config).__name__
     values = _values(config)
     if kind.startswith("FoCa") or values.get("calibrator_type") == "foca":
@@ -82,7 +82,7 @@ def _forecaster(config: Any, settings: Mapping[str, Any]) -> str | None:
 
 
 def dbcache_rule(cache_config: Any, calibrator_config: Any, settings: Mapping[str, Any]) -> tuple[str, int, int]:
-    """The rule, and the blocks before and after those that it skips.
+    """Returns the rule, and the numbers of blocks before and after those that it skips.
 
     >>> dbcache_rule(DBCacheConfig(Fn_compute_blocks=1, max_warmup_steps=4), TaylorSeerCalibratorConfig(), {})
     ('dbcache:fn=1,bn=0,threshold=0.08,warmup=4,forecast=taylor1', 1, 0)

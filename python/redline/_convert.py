@@ -1,4 +1,4 @@
-"""From Python's values to the C interface's, with errors that name the argument."""
+"""Converts Python's values to those of the C interface; errors name the argument."""
 from __future__ import annotations
 
 import array
@@ -23,7 +23,7 @@ def kind_of(value: object) -> str:
 
 
 def integer(name: str, value: Any, kind: str = "int64") -> int:
-    """An integer of this type; floats such as 3.0 are refused."""
+    """Returns an integer of this type; floats such as 3.0 are refused."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -60,7 +60,7 @@ def utf8(name: str, value: Any, may_have_zero: bool = False) -> bytes:
 
 
 def path_text(name: str, value: Any) -> str:
-    """A path: str or os.PathLike."""
+    """Returns a path, given as str or os.PathLike."""
     path = value.__fspath__() if hasattr(value, "__fspath__") else value
     if isinstance(path, bytes):
         path = path.decode("utf-8", "surrogateescape")
@@ -70,7 +70,7 @@ def path_text(name: str, value: Any) -> str:
 
 
 def texts(name: str, value: Any) -> list[str]:
-    """One string, or several."""
+    """Returns the list of one or several strings."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, Iterable) or isinstance(value, (bytes, dict)):
@@ -99,12 +99,12 @@ def assign(options: Any, field: str, value: Any, name: str = "") -> None:
 
 
 def is_array(value: object) -> bool:
-    """NumPy's arrays, PyTorch's tensors and others that give their memory; not numbers and texts."""
+    """Returns True for objects that share their memory, such as NumPy's arrays and PyTorch's tensors; not for numbers and texts."""
     return hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__") or hasattr(value, "__array__")
 
 
 def as_numpy(name: str, value: Any) -> NDArray[Any]:
-    """The array over the same memory where that is possible. Errors for memory that is not the CPU's."""
+    """Returns a NumPy array, over the same memory if possible. Memory of another device than the CPU is an error."""
     import numpy as np
 
     if isinstance(value, np.ndarray):
@@ -126,7 +126,7 @@ def as_numpy(name: str, value: Any) -> NDArray[Any]:
 
 
 def float_array(name: str, value: Any, axes: Sequence[str]) -> NDArray[np.float32]:
-    """Dense float32 with as many axes as named; other float types are converted, other layouts copied."""
+    """Returns a dense float32 array with as many axes as named; other float types are converted, other layouts copied."""
     import numpy as np
 
     found = as_numpy(name, value)
@@ -138,7 +138,7 @@ def float_array(name: str, value: Any, axes: Sequence[str]) -> NDArray[np.float3
 
 
 def token_ids(name: str, value: Any) -> TokenIds:
-    """Token ids, dense int32, in memory that the engine reads."""
+    """Returns token ids as a dense int32 array, in memory that the engine reads."""
     if is_array(value):
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""The machine."""
+"""Lists the devices of this machine."""
 from __future__ import annotations
 
 import dataclasses
@@ -13,7 +13,7 @@ __all__ = ["Device", "Devices", "devices"]
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What computes. ``isa`` is the instruction set of the kernels in use, ``isas`` those of this machine; sizes are bytes."""
+    """A device that models run on. ``isa`` is the instruction set of the kernels in use, ``isas`` those of this machine; sizes are bytes."""
 
     name: str
     description: str
@@ -42,7 +42,7 @@ class Devices(list[Device]):
 
 
 def devices() -> Devices:
-    """The devices that models run on. Nothing is measured; ``redline devices`` on the command line also gives their limits.
+    """Returns the devices that models run on. Nothing is measured; ``redline devices`` on the command line also gives their limits.
 
     >>> import redline
     >>> cpu = redline.devices()[0]

@@ -41,7 +41,7 @@ class Generation:
         return self.handle
 
     def wait(self) -> None:
-        """Until all prompts have ended. A signal's exception cancels them within a step."""
+        """Waits until all prompts have ended. An exception of a signal handler cancels them within a step."""
         try:
             self.use().wait()
         except BaseException:
@@ -49,7 +49,7 @@ class Generation:
             raise
 
     def wait_with_bar(self) -> None:
-        """The same, with a bar of finished texts. Reads the pieces for their ends."""
+        """Waits as wait() does, and shows a bar of finished texts, for which it reads the pieces."""
         handle, ended = self.use(), 0
         try:
             with ProgressBar(self.count, unit="text", shown=True) as bar:
@@ -100,7 +100,7 @@ class Generation:
         return TokenLogprob(token, logprob, tuple(top), text)
 
     def chunk(self, piece: _redline.Piece, is_callback: bool = False) -> Chunk | None:
-        """What a piece adds; None: nothing. A callback cannot read why the text has ended."""
+        """Returns the chunk that a piece adds; None: it adds nothing. In a callback, the reason why the text ended is not known yet."""
         text, number = piece.text, piece.token
         token = None if number < 0 else number
         logprob = None
@@ -118,7 +118,7 @@ class Generation:
 
 
 def _end_of(finish_reason: str) -> int:
-    """What ChatReader takes: 1 where the text has ended by itself, 2 where a limit has cut it."""
+    """Returns the `end` argument for ChatReader: 1 if the text has ended by itself, 2 if a limit has cut it."""
     return 1 if finish_reason == "stop" else 2
 
 
@@ -184,20 +184,20 @@ class Stream(Generic[C, R]):
         raise StopIteration
 
     def _check(self) -> None:
-        """The error of a text that ended with one."""
+        """Raises the error with which a text has ended, if any."""
         if self._generation.handle is not None:
             for i in range(self._generation.count):
                 self._generation.completion(i)
 
     @property
     def completions(self) -> list[R]:
-        """Of each prompt, by its index; waits for the end. Chunks that were not read are in them too."""
+        """The completion of each prompt, by its index; waits for the end. They include chunks that were not read."""
         self._generation.wait()
         return self._generation.completions()  # type: ignore[return-value]
 
     @property
     def completion(self) -> R:
-        """Of a single prompt; waits for the end."""
+        """The completion of a single prompt; waits for the end."""
         if self._generation.count != 1:
             raise InvalidArgument(f"this stream has {self._generation.count} texts; use completions")
         return self.completions[0]
@@ -207,7 +207,7 @@ class Stream(Generic[C, R]):
         self._generation.cancel()
 
     def close(self) -> None:
-        """Cancels what still runs and gives up the results."""
+        """Cancels what still runs and drops the results."""
         self._is_done = True
         self._generation.cancel()
         with self._lock:
@@ -221,7 +221,7 @@ class Stream(Generic[C, R]):
 
 
 def _without_frames(error: BaseException) -> BaseException:
-    """The same error, and those that it came from, without tracebacks."""
+    """Returns an error, and the errors that caused it, without tracebacks."""
     each: BaseException | None = error
     seen: set[int] = set()
     while each is not None and id(each) not in seen:
@@ -244,7 +244,7 @@ class _Inbox:
         self._keeps = keeps_chunks
 
     def on_piece(self, piece: _redline.Piece) -> bool:
-        """On the engine's thread. An exception would be lost here: it ends the text and is raised in the loop."""
+        """Takes a piece on the engine's thread. An exception, which would be lost here, ends the text and is raised in the event loop."""
         try:
             return self._pass_on(piece)
         except BaseException as error:
@@ -282,7 +282,7 @@ _running: weakref.WeakSet[Generation] = weakref.WeakSet()
 
 @atexit.register
 def _stop() -> None:
-    """Before the interpreter ends: the engine's threads must not call into it afterwards."""
+    """Stops all generations before the interpreter ends, because the engine's threads must not call into it afterwards."""
     for generation in list(_running):
         generation.cancel()
         generation.close()
@@ -362,7 +362,7 @@ class AsyncStream(Generic[C, R]):
             self._generation.cancel()
 
     async def aclose(self) -> None:
-        """Cancels what still runs and gives up the results."""
+        """Cancels what still runs and drops the results."""
         self.cancel()
         if self._generation is not None:
             self._generation.close()

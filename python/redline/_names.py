@@ -1,4 +1,4 @@
-"""Names of models to paths, as on the command line: a path, the name of a bundled model, or hf:owner/name."""
+"""Resolves names of models to paths, as on the command line: a path, the name of a bundled model, or hf:owner/name."""
 from __future__ import annotations
 
 import difflib
@@ -12,7 +12,7 @@ from redline.errors import InvalidArgument, NotFound
 
 
 def roots() -> list[pathlib.Path]:
-    """Folders searched for a bare name."""
+    """Returns the folders in which a bare name is looked up."""
     found = [pathlib.Path("assets"), pathlib.Path(sys.prefix) / "share/redline", pathlib.Path(__file__).resolve().parent / "models"]
     source = pathlib.Path(__file__).resolve().parents[2] / "assets"
     if (source / "redline-tales").is_dir():
@@ -30,7 +30,7 @@ def hub_cache() -> pathlib.Path:
 
 
 def find_hub_model(name: str) -> str:
-    """hf:owner/name[:TYPE][@revision] in the cache of huggingface_hub."""
+    """Returns the path of hf:owner/name[:TYPE][@revision] in the cache of huggingface_hub."""
     found = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?::([\w.-]+))?(?:@(.+))?", name)
     if not found:
         raise InvalidArgument(f'model "{name}": write hf:owner/name, hf:owner/name:Q4_K_M or hf:owner/name@revision')
@@ -54,7 +54,7 @@ def find_hub_model(name: str) -> str:
 
 
 def find_model(name: str) -> str:
-    """The path of a model. NotFound: there is none; the message has the nearest name.
+    """Returns the path of a model. NotFound: there is no such model; the message has the nearest name.
 
     >>> find_model("redline-tails")
     Traceback (most recent call last):

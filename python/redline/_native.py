@@ -19,7 +19,7 @@ H = TypeVar("H")
 
 
 def candidates() -> list[pathlib.Path]:
-    """Where the extension module is looked for: the package, the folder of REDLINE_LIBRARY, the builds of the source tree."""
+    """Returns the places in which the extension module is looked for: the package, the folder of REDLINE_LIBRARY, the builds of the source tree."""
     package = pathlib.Path(__file__).resolve().parent
     folders = [package]
     if named := os.environ.get("REDLINE_LIBRARY"):
@@ -30,7 +30,7 @@ def candidates() -> list[pathlib.Path]:
 
 
 def load() -> ModuleType:
-    """The extension module. ImportError: it or its library is missing, cannot be loaded, or is of another version."""
+    """Returns the extension module. ImportError: it or its library is missing, cannot be loaded, or is of another version."""
     with _lock:
         if _NAME not in sys.modules:
             sys.modules[_NAME] = _load()
@@ -61,7 +61,7 @@ def _load() -> ModuleType:
 
 
 def _load_library(path: str) -> None:
-    """The library that REDLINE_LIBRARY names, before the module asks for one of the same name."""
+    """Loads the library that REDLINE_LIBRARY names, before the module loads one of the same name."""
     import ctypes
 
     if not os.path.isfile(path):
@@ -100,7 +100,7 @@ class Closable(Generic[H]):
 
     @property
     def closed(self) -> bool:
-        """Whether close() has been called."""
+        """True after close() has been called."""
         return self._handle is None
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Closable(Generic[H]):
         self._handle = None
 
     def __enter__(self) -> Any:
-        Closable._use(self)  # a model of embeddings refuses what needs text in its own
+        Closable._use(self)  # not self._use(): that of an embedding model refuses calls that need text
         return self
 
     def __exit__(self, *_: object) -> None:

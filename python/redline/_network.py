@@ -36,7 +36,7 @@ class AdapterPair(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The place of a denoiser's run in its loop (redline_network_step)."""
+    """The position of a denoiser's run in its loop (redline_network_step)."""
 
     context: str = ""
     step: int = 0
@@ -81,11 +81,11 @@ class Network(Closable["_redline.Network"]):
         return "redline.diffusers.accelerate(pipe)"
 
     def describe(self) -> dict[str, Any]:
-        """kind, family, inputs, outputs, memory (bytes), cache, computed, executed_share, warnings, ..."""
+        """Returns kind, family, inputs, outputs, memory (bytes), cache, computed, executed_share, warnings, ..."""
         return dict(json.loads(self._use().describe()))
 
     def run(self, inputs: Mapping[str, TensorView], outputs: Mapping[str, tuple[int, int]], step: Step | None = None) -> None:
-        """`outputs`: address and number of float32 elements by name."""
+        """Runs the network. `outputs`: address and number of float32 elements by name."""
         place = None
         if step is not None:
             place = _redline.NetworkStep()
@@ -101,6 +101,6 @@ class Network(Closable["_redline.Network"]):
                                    _tensor(b"up", p.up), real("scale", p.scale)) for p in pairs])
 
     def set_cache(self, rule: str | None, quality: float | None = None, steps_budget: int | None = None) -> None:
-        """The rule of a denoiser's step cache; None or "none": every step is computed."""
+        """Sets the rule of a denoiser's step cache; None or "none": every step is computed."""
         self._use().set_cache(None if rule is None else utf8("cache", rule), -1.0 if quality is None else real("quality", quality),
                               0 if steps_budget is None else integer("steps_budget", steps_budget))

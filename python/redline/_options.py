@@ -1,4 +1,4 @@
-"""Options to open models and pipelines with, from the tables of options (include/redline/text_engine_options.inc)."""
+"""Reads the options with which models and pipelines are opened, from the tables (include/redline/text_engine_options.inc)."""
 from __future__ import annotations
 
 import os
@@ -75,7 +75,7 @@ def unknown_option(function: str, name: str, known: Sequence[str]) -> None:
 
 
 def adapter_list(adapters: Any) -> list[tuple[bytes | None, bytes, float]]:
-    """LoRA files to open a model with: a path, a list of paths, or a dict of name: path or (path, weight)."""
+    """Returns the LoRA files to open a model with, given as a path, a list of paths, or a dict of name: path or (path, weight)."""
     if isinstance(adapters, (str, os.PathLike)):
         adapters = [adapters]
     items = adapters.items() if isinstance(adapters, Mapping) else ((None, path) for path in adapters)

@@ -9,7 +9,7 @@ from typing import TextIO
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process; its standard error shows carriage returns as a terminal does."""
+    """Returns True if a Jupyter kernel runs this process; its standard error shows carriage returns as a terminal does."""
     ipython = sys.modules.get("IPython")
     get = getattr(ipython, "get_ipython", None)
     shell = get() if get else None
@@ -17,7 +17,7 @@ def in_notebook() -> bool:
 
 
 def is_wanted(progress: bool | None, stream: TextIO | None = None) -> bool:
-    """`progress`: True, False, or None for "where somebody looks": a terminal or a notebook."""
+    """Returns True if a bar is shown. `progress`: True, False, or None: in a terminal or a notebook only."""
     if progress is not None:
         return progress
     if os.environ.get("TERM") == "dumb" or os.environ.get("REDLINE_PROGRESS") == "off":

@@ -1,4 +1,4 @@
-"""Which actor generates which row of a table: queues balanced by predicted cost, which is corrected by measured cost.
+"""Decides which actor generates which row of a table. Queues are balanced by predicted cost, which is corrected by measured cost.
 
 Rows are divided before they start, and those that have not started move when an actor runs out of them (after DySkew, adaptive
 redistribution of skewed rows). No part of Ray is needed here; times are passed in, so that tests run on a simulated clock.
@@ -36,7 +36,7 @@ class CostModel:
         self._tokens, self._decode_ms = 0.0, 0.0
 
     def predict(self, row: Row) -> float:
-        """Cost of the whole row, at least 1."""
+        """Returns the predicted cost of a whole row, at least 1."""
         rows, total = self._shares.get(self._bucket(row), (0.0, 0.0))
         share = (total + self._PRIOR_ROWS * self._all[1] / self._all[0]) / (rows + self._PRIOR_ROWS)
         prompt = row.length * self._prompt_tokens / self._characters
@@ -44,13 +44,13 @@ class CostModel:
 
     @property
     def prompt_weight(self) -> float:
-        """Cost of a token of the prompt over that of a generated one."""
+        """The cost of a prompt token, relative to that of a generated one."""
         if not (self._prefill_ms > 0 and self._decode_ms > 0 and self._tokens > 0):
             return 0.1
         return min(max(self._prefill_ms / self._prompt_tokens * self._tokens / self._decode_ms, 0.001), 10.0)
 
     def seen(self, row: Row, prompt_tokens: int, tokens: int, prefill_ms: float = 0.0, decode_ms: float = 0.0) -> None:
-        """Learns from a finished row."""
+        """Updates the predictions with a finished row."""
         share = tokens / (row.limit or self._NO_LIMIT)
         bucket = self._shares.setdefault(self._bucket(row), [0.0, 0.0])
         for sums in (bucket, self._all):
@@ -75,7 +75,7 @@ class _Actor:
     begin: float | None = None                                               # when it took its first row
 
     def running_cost(self) -> float:
-        """What is left of the rows in progress: half of each, for want of knowing."""
+        """Returns the remaining cost of the rows in progress, estimated as half of each."""
         return sum(cost for _, cost in self.running.values()) / 2
 
 
@@ -99,7 +99,7 @@ class RowSchedule:
             self._lost = list(rows)
 
     def _divide(self, rows: Sequence[Row]) -> None:
-        """Consecutive rows of equal predicted cost for each: neighbours often share the beginning of their prompts."""
+        """Gives each actor consecutive rows of equal predicted cost: neighbouring rows often share the beginning of their prompts."""
         actors = list(self._actors.values())
         costs = [self.costs.predict(row) for row in rows]
         share, seen = sum(costs) / len(actors), 0.0
@@ -113,27 +113,27 @@ class RowSchedule:
         queue.sort(key=lambda row: (-self.costs.predict(row), row.index))
 
     def add(self, name: Hashable) -> None:
-        """A new actor; it takes rows of the others."""
+        """Adds an actor, which takes rows of the others."""
         self._actors[name] = _Actor([])
 
     def remove(self, name: Hashable) -> list[Row]:
-        """An actor that is gone: its rows wait for the others. Those that it was generating."""
+        """Removes an actor; its rows wait for the others. Returns the rows that it was generating."""
         gone = self._actors.pop(name)
         running = [row for row, _ in gone.running.values()]
         self._lost = running + gone.queue + self._lost
         return running
 
     def give_up(self, row: Row) -> None:
-        """A row that no actor shall take again."""
+        """Drops a row, so that no actor takes it again."""
         self._lost.remove(row)
         self.unfinished -= 1
 
     def queued(self, name: Hashable) -> int:
-        """Rows that wait for this actor."""
+        """Returns the number of rows that wait for this actor."""
         return len(self._actors[name].queue)
 
     def take(self, name: Hashable, now: float = 0.0) -> Row | None:
-        """The next row for an actor. None: there is none, or another one will be done with it earlier."""
+        """Returns the next row for an actor. None: there is none, or another actor will finish it earlier."""
         actor = self._actors[name]
         if not actor.queue:
             if self._lost:
@@ -150,7 +150,7 @@ class RowSchedule:
 
     def finish(self, name: Hashable, row: Row, prompt_tokens: int, tokens: int, prefill_ms: float = 0.0,
                decode_ms: float = 0.0) -> None:
-        """A row is done."""
+        """Records that a row is done."""
         self.costs.seen(row, prompt_tokens, tokens, prefill_ms, decode_ms)
         actor = self._actors[name]
         del actor.running[row.index]
@@ -158,7 +158,7 @@ class RowSchedule:
         self.unfinished -= 1
 
     def _speed(self, actor: _Actor, now: float) -> float:
-        """Cost per second; 0 where nothing is known yet."""
+        """Returns the cost per second of an actor; 0: nothing is known yet."""
         return actor.done / (now - actor.begin) if actor.begin is not None and now > actor.begin else 0.0
 
     def _move_to(self, name: Hashable, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Reads the LoRA adapters of PEFT's layers in a module for the engine; and a module's part in the engine."""
+"""Reads the LoRA adapters of PEFT's layers in a module for the engine, and holds a module's part in the engine."""
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redline.errors import InvalidArgument, Unsupported
 
 
 class Engine:
-    """What an accelerated module has in the engine: its network, its adapters, its place in the loop."""
+    """The part of an accelerated module in the engine: its network, its adapters, and its position in the loop."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -35,7 +35,7 @@ class Engine:
         return made
 
     def place(self, timestep: float, rounded: Any) -> Step:
-        """Where the pipeline's scheduler is. `rounded`: a timestep of the scheduler as the pipeline passes it."""
+        """Returns the scheduler's position in the loop. `rounded`: a timestep of the scheduler as the pipeline passes it."""
         if (pipe := self.pipeline()) is not None:
             self.scheduler = getattr(pipe, "scheduler", None)
         scheduler = self.scheduler
@@ -56,7 +56,7 @@ class Engine:
 
 
 def noise_levels(scheduler: Any, index: int, steps: int) -> tuple[tuple[float, float], float]:
-    """Shares of noise before and after the step; and what an Euler step multiplies the model's output by, else 0."""
+    """Returns the shares of noise before and after the step, and the factor of the model's output in an Euler step, else 0."""
     config, name = scheduler.config, type(scheduler).__name__
     is_flow = name.startswith("FlowMatch") or bool(config.get("use_flow_sigmas")) or \
         config.get("prediction_type") == "flow_prediction"
@@ -88,7 +88,7 @@ def lora_layers(module: torch.nn.Module) -> list[tuple[str, Any]]:
 
 
 def factors_of(name: str, layer: Any, adapter: str) -> tuple[torch.Tensor, torch.Tensor, float] | None:
-    """Factors and scale of one adapter at a layer; None: it has none there."""
+    """Returns factors and scale of one adapter at a layer; None: it has none there."""
     if adapter not in getattr(layer, "lora_A", {}):
         if adapter in getattr(layer, "lora_embedding_A", {}):
             raise Unsupported(f"adapter {adapter!r}: {name} is an embedding; Redline has LoRA of linear layers and convolutions")

@@ -18,7 +18,7 @@ LORA_METHODS = ("load_lora_adapter", "load_adapter", "add_adapter")
 
 
 def refuse(module: Any, given: Mapping[str, Any]) -> None:
-    """Arguments that the engine's network has no input for."""
+    """Refuses arguments for which the engine's network has no input."""
     for name, value in given.items():
         if value is not None and value is not False:
             raise Unsupported(f"{type(module).__name__}: {name} is not supported in Redline; leave it out, or keep this network in "
@@ -26,7 +26,7 @@ def refuse(module: Any, given: Mapping[str, Any]) -> None:
 
 
 def prefix_lengths(module: Any, name: str, mask: torch.Tensor | None, rows: int, tokens: int) -> torch.Tensor:
-    """Lengths of the texts of a mask [rows, tokens] of ones, then zeros."""
+    """Returns the lengths of texts from a mask [rows, tokens], each row of which has ones and then zeros."""
     if mask is None:
         return torch.full((rows,), tokens, dtype=torch.int32)
     lengths = mask.to("cpu").ne(0).sum(dim=-1, dtype=torch.int32)
@@ -36,7 +36,7 @@ def prefix_lengths(module: Any, name: str, mask: torch.Tensor | None, rows: int,
 
 
 def recording(method: Any) -> Any:
-    """A method that adds LoRA layers, whose fusing is recorded from then on."""
+    """Wraps a method that adds LoRA layers, so that fusing them is recorded."""
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ class Accelerated:
 
     @contextlib.contextmanager
     def _redline_scale(self, attention_kwargs: Mapping[str, Any] | None) -> Iterator[None]:
-        """The LoRA scale that a pipeline passes with a call, and the adapters as they are now."""
+        """Applies the LoRA scale that a pipeline passes with a call, and the adapters that are active now."""
         kwargs = dict(attention_kwargs or {})
         scale = kwargs.pop("scale", 1.0)
         refuse(self, kwargs)

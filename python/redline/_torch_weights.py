@@ -1,4 +1,4 @@
-"""Weights of PyTorch modules that move into the engine."""
+"""Moves the weights of PyTorch modules into the engine."""
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def _is_lora(name: str) -> bool:
 
 
 def _base_name(name: str) -> str:
-    """Of a weight that PEFT has put into a layer of its own, the name without that layer."""
+    """Returns the name of a weight without the layer that PEFT has put around it."""
     return f".{name}".replace(".base_layer.", ".")[1:]
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    """Of the type, the shape, and at most 4096 elements at equal distances."""
+    """Returns a hash of the type, the shape, and at most 4096 elements at equal distances."""
     flat = tensor.detach().reshape(-1)
     sample = flat[:: max(1, flat.numel() // 4096)].contiguous().view(torch.uint8).numpy()
     return hashlib.blake2b(f"{tensor.dtype} {list(tensor.shape)}".encode() + sample.tobytes(), digest_size=8).hexdigest()
@@ -83,7 +83,7 @@ def _variant_of(folder: str) -> str | None:
 
 
 class Origin:
-    """Where the weights of a module are that have moved into the engine, so that it can have them back.
+    """The source of weights that have moved into the engine, from which the module can get them back.
 
     Making one drops the memory of all weights but those whose names end with one of `keep`; with `keeps_tensors` it has them.
     """
@@ -103,7 +103,7 @@ class Origin:
 
     @staticmethod
     def _tensors(module: torch.nn.Module, keep: tuple[str, ...] = ()) -> Iterator[tuple[torch.nn.Module, str, str, torch.Tensor]]:
-        """The weights that move: their module, their name in it, their name in the whole."""
+        """Yields the weights that move: their module, their name in it, and their full name."""
         for prefix, part in module.named_modules():
             for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
                 full = f"{prefix}.{name}" if prefix else name
@@ -116,7 +116,7 @@ class Origin:
                     yield part, name, full, tensor
 
     def _from_files(self, name: str, base: Any) -> dict[str, torch.Tensor]:
-        """The weights as the files have them, in the types that they had."""
+        """Returns the weights from the files, converted to the types that they had in the module."""
         remedy = "load the pipeline again, or accelerate it with keep_weights=True"
         if not self._folder or not os.path.exists(self._folder):
             raise Unsupported(f"{name}: its weights came from no file that is still there ({self._folder or 'no path'}); {remedy}")
@@ -141,7 +141,7 @@ class Origin:
         return tensors
 
     def restore(self, name: str, module: Any, base: type) -> None:
-        """Gives the weights back to the module, which becomes one of its own class again."""
+        """Gives the weights back to the module, and restores its class."""
         tensors = self._from_files(name, base) if self._kept is None else self._kept
         engine = module._redline
         same: dict[int, Any] = {}
@@ -154,7 +154,7 @@ class Origin:
                 restored = restored.to(tensor.dtype)
             if own in part._parameters:
                 if id(tensors[key]) not in same:
-                    is_own = isinstance(restored, torch.nn.Parameter)  # the very one that it was
+                    is_own = isinstance(restored, torch.nn.Parameter)  # the same tensor object as before
                     same[id(tensors[key])] = restored if is_own else torch.nn.Parameter(restored, requires_grad=self._moved[key][2])
                 part._parameters[own] = same[id(tensors[key])]
             else:
@@ -165,7 +165,7 @@ class Origin:
 
     @staticmethod
     def _fuse(module: torch.nn.Module, engine: Any) -> None:
-        """Fused adapters were kept as factors: they become part of the weights."""
+        """Adds fused adapters, which the engine has kept as factors, to the weights."""
         parts: dict[str, Any] = dict(module.named_modules())
         for part in parts.values():
             for method in ("merge", "unmerge"):
@@ -179,7 +179,7 @@ class Origin:
 
 
 def weights_of(module: torch.nn.Module) -> tuple[dict[str, TensorView], list[torch.Tensor]]:
-    """The module's weights by the names of its file, and what must stay alive while they are read."""
+    """Returns the module's weights by the names of its file, and the objects that must stay alive while they are read."""
     views, alive = {}, []
     what = type(module).__name__
     for stored, tensor in module.state_dict().items():

@@ -42,7 +42,7 @@ _reasons: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def _missing(name: str, module: Any, pipe: Any) -> str | None:
-    """Why a component cannot be accelerated, by its class; None: it can."""
+    """Returns why a component cannot be accelerated; None: it can."""
     kind = type(module).__name__
     if kind not in MIXINS:
         return f"{name} is a {kind}; Redline has {', '.join(MIXINS)}"
@@ -131,7 +131,7 @@ def unload(pipe: Any) -> Any:
     """Undoes accelerate(): the modules have their weights and their classes again, and the engine's memory is given back.
 
     The weights are those that accelerate(keep_weights=True) has kept, else those of the files that the module was loaded from.
-    LoRA adapters stay loaded, and fused ones are added to the weights. Step caches go.
+    LoRA adapters stay loaded, and fused ones are added to the weights. Step caches are removed.
 
     Unsupported: a module came from no file, or was changed after it was loaded; nothing has happened to it then.
     """
@@ -174,7 +174,8 @@ def _denoisers(pipe: Any) -> list[Any]:
 
 
 def apply_cache_on_pipe(pipe: Any, *, residual_diff_threshold: float = 0.08, shallow_patch: bool = False) -> Any:
-    """ParaAttention's call of this name: first block cache (FBCache). A pipeline that is not accelerated is, with the defaults.
+    """ParaAttention's call of this name: first block cache (FBCache). A pipeline that is not accelerated yet is accelerated
+    with the defaults.
 
     ``shallow_patch`` prepares the pipeline without a cache.
     """
@@ -187,7 +188,7 @@ def enable_cache(pipe: Any, cache_config: Any = None, calibrator_config: Any = N
     """cache-dit's call of this name: DBCache, with TaylorSeer or FoCa as forecaster.
 
     ``cache_config`` and ``calibrator_config``: those of this module, cache-dit's own, or dicts; ``settings``: fields of either, as
-    older versions take them (``enable_taylorseer``, ``taylorseer_order``). A pipeline that is not accelerated is, with
+    older versions take them (``enable_taylorseer``, ``taylorseer_order``). A pipeline that is not accelerated yet is, with
     Fn_compute_blocks and Bn_compute_blocks as the blocks before and after those that are skipped; an accelerated one must have been
     given these (``accelerate(pipe, front_blocks=8)``).
 
@@ -217,7 +218,8 @@ def summary(pipe: Any) -> dict[str, Any]:
 
 
 def describe(pipe: Any) -> dict[str, dict[str, Any]]:
-    """By component: kind, memory (bytes), and of a denoiser cache, computed (by step of the last image), executed_share."""
+    """Returns for each component its kind and memory (bytes), and for a denoiser also cache, computed (by step of the last image) and
+    executed_share."""
     return {name: module._redline.network.describe() for name, module in _accelerated(pipe).items()}
 
 

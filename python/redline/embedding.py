@@ -64,21 +64,21 @@ class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
 
     @property
     def dimensions(self) -> int:
-        """Elements of an embedding."""
+        """Number of elements of an embedding."""
         self._use()
         return self._dimensions
 
     def describe(self) -> dict[str, Any]:
-        """dimensions, max_length, pooling, normalizes, num_labels, prompts, default_prompt, architecture, and more."""
+        """Returns dimensions, max_length, pooling, normalizes, num_labels, prompts, default_prompt, architecture, and more."""
         return dict(json.loads(self._use().describe()))
 
     def embed(self, texts: Any, *, prompt_name: str | None = None, truncate: bool = False, normalize: bool | None = None,
               dimensions: int | None = None) -> NDArray[np.float32]:
-        """Embeddings, float32 [texts, dimensions], or [dimensions] of a single str. Texts of different lengths share steps.
+        """Returns embeddings, float32 [texts, dimensions], or [dimensions] for a single str. Texts of different lengths share steps.
 
         ``texts``: a str, a list of str, or a list of lists of token ids (special tokens included). ``prompt_name``: of the model's
         prompts ("query", "document"; "": none; default: the model's default one). ``truncate``: cut texts that are too long.
-        ``normalize``: to length 1; default: as the model's files say. ``dimensions``: keep so many and normalize again (Matryoshka).
+        ``normalize``: to length 1; default: as the model's files say. ``dimensions``: keep this many and normalize again (Matryoshka).
         InvalidArgument, with the index of the text: it is too long, has no tokens, or has an id outside the vocabulary.
         """
         import numpy as np
@@ -106,7 +106,7 @@ class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
 
     def rank(self, query: str, documents: Sequence[str], *, truncate: bool = False, top_k: int | None = None,
              ) -> list[RankedDocument]:
-        """The documents by their relevance for the query, best first.
+        """Returns the documents by their relevance for the query, best first.
 
         A cross-encoder gives the sigmoid of its score, Qwen3-Reranker the probability of "yes", another model the cosine.
         """
@@ -115,7 +115,7 @@ class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
         return [RankedDocument(i, float(scores[i]), documents[i]) for i in order[:top_k]]
 
     def scores(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> NDArray[np.float32]:
-        """Relevance of each document, float32 [documents]."""
+        """Returns the relevance of each document, float32 [documents]."""
         import numpy as np
 
         given = text_list("documents", documents)
@@ -128,7 +128,7 @@ class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
                show_progress_bar: bool | None = None, output_value: str = "sentence_embedding", convert_to_numpy: bool = True,
                convert_to_tensor: bool = False, normalize_embeddings: bool = False, truncate_dim: int | None = None,
                **ignored: Any) -> Any:
-        """embed() in the shape of SentenceTransformer.encode(): for code that has one.
+        """Returns embeddings like embed(), with the arguments of SentenceTransformer.encode(), for code that was written for it.
 
         ``output_value="token_embeddings"`` gives token_states(). Long sentences are cut at the model's length. ``convert_to_tensor`` gives a torch.Tensor over the same memory;
         ``convert_to_numpy=False`` a list of arrays. ``batch_size`` only sets how often the progress bar moves.
@@ -190,7 +190,7 @@ class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
 
 
 def text_prompts(values: Any) -> list[Any]:
-    """Texts or token ids in the form of the extension module."""
+    """Converts texts or token ids to the form of the extension module."""
     if is_array(values):
         values = list(values) if getattr(values, "ndim", 1) == 2 else [values]
     if isinstance(values, (list, tuple)) and values and not isinstance(values[0], str):

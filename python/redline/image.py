@@ -1,4 +1,4 @@
-"""Images from diffusion pipelines."""
+"""Generates images with diffusion pipelines."""
 from __future__ import annotations
 
 import dataclasses
@@ -47,7 +47,7 @@ class StepCacheRule:
 
 
 def step_cache_rules() -> list[StepCacheRule]:
-    """The rules of the step cache (docs/step_cache.md).
+    """Returns the rules of the step cache (docs/step_cache.md).
 
     >>> import redline
     >>> [rule.name for rule in redline.step_cache_rules() if rule.is_default]
@@ -57,7 +57,7 @@ def step_cache_rules() -> list[StepCacheRule]:
 
 
 def png_data(pixels: NDArray[np.uint8]) -> bytes:
-    """A PNG file of RGB pixels [height, width, 3]."""
+    """Returns a PNG file of RGB pixels [height, width, 3]."""
     height, width, _ = pixels.shape
 
     def part(kind: bytes, data: bytes) -> bytes:
@@ -69,7 +69,7 @@ def png_data(pixels: NDArray[np.uint8]) -> bytes:
 
 
 class Image:
-    """RGB pixels, uint8 [height, width, 3], over the engine's memory; what ``result.images`` has without Pillow."""
+    """RGB pixels, uint8 [height, width, 3], over the engine's memory; ``result.images`` has these if Pillow is not installed."""
 
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
         self._pixels = pixels
@@ -130,7 +130,7 @@ class Image:
 class StepProgress:
     """A completed step, passed to ``callback``. ``computed`` images of the batch were computed, the others forecast.
 
-    ``latents`` (a copy) and ``preview()`` can be had during the callback only.
+    ``latents`` (a copy) and ``preview()`` are available during the callback only.
     """
 
     step: int
@@ -155,7 +155,7 @@ class StepProgress:
 class ImageResult:
     """Images and figures of a call.
 
-    ``images``: PIL images, or redline.Image without Pillow. ``seed``: that was used. ``cache``: rule of the step cache;
+    ``images``: PIL images, or redline.Image without Pillow. ``seed``: the seed that was used. ``cache``: rule of the step cache;
     ``executed_share``: matrix products relative to a run without it. Times are milliseconds.
     """
 
@@ -216,7 +216,7 @@ class ImageResult:
 
 
 class PromptEmbeds:
-    """What the text encoders make of prompts, over the engine's memory. ``text``: float32 [prompts, tokens, width]; ``pooled``: float32
+    """The output of the text encoders, over the engine's memory. ``text``: float32 [prompts, tokens, width]; ``pooled``: float32
     [prompts, width], None if the pipeline has none; ``warnings``: a truncated prompt, ..."""
 
     def __init__(self, handle: _redline.PromptEmbeds) -> None:
@@ -230,7 +230,7 @@ class PromptEmbeds:
 
 
 def rgb_pixels(name: str, value: Any, gray: bool = False) -> NDArray[np.uint8]:
-    """uint8 [height, width, 3] from a PIL image, a redline.Image, a path, or an array (uint8, or floats from 0 to 1)."""
+    """Returns uint8 [height, width, 3] for a PIL image, a redline.Image, a path, or an array (uint8, or floats from 0 to 1)."""
     import numpy as np
 
     if isinstance(value, (str, os.PathLike)):
@@ -307,12 +307,12 @@ class ImagePipeline(Closable["_redline.ImagePipeline"]):
         return self._path
 
     def describe(self) -> dict[str, Any]:
-        """family, is_guidance_distilled, takes_guidance_scale, size_multiple (pixels), defaults, memory (bytes)."""
+        """Returns family, is_guidance_distilled, takes_guidance_scale, size_multiple (pixels), defaults, memory (bytes)."""
         return dict(json.loads(self._use().describe()))
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The settings of a call without any."""
+        """The settings that a call without arguments uses."""
         return dict(self.describe()["defaults"])
 
     def load_adapter(self, name: str, path: str | os.PathLike[str]) -> None:
@@ -335,7 +335,7 @@ class ImagePipeline(Closable["_redline.ImagePipeline"]):
         return PromptEmbeds(self._use().encode_prompts(given, integer("max_sequence_length", max_sequence_length)))
 
     def decode(self, latents: Any) -> ImageResult:
-        """Images of latents, float [images, channels, height / 8, width / 8], as ``keep_latents=True`` gives them."""
+        """Decodes latents to images, float [images, channels, height / 8, width / 8], as ``keep_latents=True`` gives them."""
         floats = float_array("latents", latents, ("images", "channels", "height / 8", "width / 8"))
         return ImageResult(self._use().decode(floats))
 
@@ -347,10 +347,10 @@ class ImagePipeline(Closable["_redline.ImagePipeline"]):
                  pooled_prompt_embeds: Any = None, negative_prompt_embeds: Any = None, negative_pooled_prompt_embeds: Any = None,
                  callback: Callable[[StepProgress], object] | None = None,
                  progress: bool | None = None, **more: Any) -> ImageResult:
-        """Generates images. Names and meaning are those of diffusers where it has them; what is left out is the model's default.
+        """Generates images. Names and meaning are those of diffusers where it has them. Omitted arguments have the model's defaults.
 
         ``prompt``: one, or one for each image of a batch. ``width``, ``height``: pixels. ``seed``: equal to
-        ``torch.Generator("cpu").manual_seed(seed)``; left out: a random one, which the result has. ``generator``: an int, or a
+        ``torch.Generator("cpu").manual_seed(seed)``; omitted: a random seed, which the result reports. ``generator``: an int, or a
         torch.Generator, of which the initial seed is used. ``image`` (PIL, path, or array [height, width, 3]): image to image, with
         ``strength`` from 0 to 1; with ``mask_image`` inpainting: white is regenerated. Both may have any size; ``resize`` ("stretch",
         "crop", "fit") brings them to that of the result, which follows from the image without width and height. ``cache``: rule of the step cache ("auto",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     try:
         from lm_eval.api.model import LM
-    except ImportError:  # the class works without the harness, for whoever calls its methods
+    except ImportError:  # without the harness, the methods of the class can still be called
         LM = object
     Base = LM
 
@@ -46,7 +46,7 @@ class RedlineLM(Base):
     """loglikelihood, loglikelihood_rolling and generate_until over redline.Model.
 
     ``pretrained``: the path or name of a model; further options are those of redline.Model (``dtype``, ``threads``, ``context``).
-    ``max_gen_toks``: of requests without one. ``max_length``: default the model's context. ``batch_size`` and ``device`` are
+    ``max_gen_toks``: maximum tokens of requests that have no limit. ``max_length``: default the model's context. ``batch_size`` and ``device`` are
     accepted and have no effect: the engine batches by itself.
     """
 
@@ -78,14 +78,14 @@ class RedlineLM(Base):
 
     @property
     def prefix_token_id(self) -> int:
-        """What a text without context is conditioned on: BOS, else the token that ends a text."""
+        """The token before a text without context: BOS, else the token that ends a text."""
         if self._prefix is None:
             raise InvalidArgument(f"{self.model.name} has neither BOS nor EOS")
         return self._prefix
 
     @property
     def tokenizer_name(self) -> str:
-        """For the cache of requests."""
+        """The name under which the harness caches requests."""
         return self.model.path.replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
@@ -109,7 +109,7 @@ class RedlineLM(Base):
     # ---- Scoring ----
 
     def encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Tokens of both; spaces at the end of the context belong to the continuation."""
+        """Returns the tokens of context and continuation; spaces at the end of the context belong to the continuation."""
         if not context:
             ids = self.tok_encode(continuation, add_special_tokens=False)
             return ([self.prefix_token_id], ids) if not ids or ids[0] != self.prefix_token_id else (ids[:1], ids[1:])
@@ -120,7 +120,7 @@ class RedlineLM(Base):
         return beginning, whole[len(beginning) :]
 
     def score(self, context: Sequence[int], continuation: Sequence[int]) -> tuple[float, bool]:
-        """Log probability of the continuation, and whether it is what greedy decoding gives."""
+        """Returns the log probability of the continuation, and True if greedy decoding generates it."""
         import numpy as np
 
         if not continuation:

@@ -41,7 +41,7 @@ def is_messages(value: Any) -> bool:
 
 
 def is_batch(prompt: Any) -> bool:
-    """Whether this is a list of prompts, not one prompt."""
+    """Returns True for a list of prompts, False for one prompt."""
     if isinstance(prompt, (str, Prompt)):
         return False
     if is_array(prompt):
@@ -55,7 +55,7 @@ def is_batch(prompt: Any) -> bool:
 
 
 def spans_of(model: _redline.Model, prompt: Any, options: _redline.GenerateOptions) -> _redline.PromptSpans:
-    """A prompt of a _Job as spans."""
+    """Converts a prompt of a _Job to spans."""
     if isinstance(prompt, _redline.PromptSpans):
         return prompt
     if isinstance(prompt, bytes):
@@ -189,7 +189,7 @@ class Model(Closable["_redline.Model"]):
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether chat() works."""
+        """True if chat() works."""
         self._use()
         return self._has_chat_template
 
@@ -201,7 +201,7 @@ class Model(Closable["_redline.Model"]):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What is known about the model: architecture, parameters, weight types, sizes."""
+        """Properties of the model: architecture, parameters, weight types, sizes."""
         return dict(self.describe()["model"])
 
     @property
@@ -383,7 +383,7 @@ class Model(Closable["_redline.Model"]):
     # ---- Logits ----
 
     def logits(self, prompt: Any, *, all: bool = False, adapters: Any = None) -> NDArray[np.float32]:
-        """Logits after the last token, float32 [vocab_size]; with ``all``, after each token, [tokens, vocab_size].
+        """Returns the logits after the last token, float32 [vocab_size]; with ``all``, after each token, [tokens, vocab_size].
 
         ``prompt``: text, token ids as a list or an integer array [tokens], or a Prompt; the engine writes into the array that is returned.
         InvalidArgument: no tokens, an id outside the vocabulary, more tokens than the context holds.
@@ -411,7 +411,7 @@ class Model(Closable["_redline.Model"]):
     # ---- Embeddings, adapters ----
 
     def embed(self, texts: Any, **options: Any) -> NDArray[np.float32]:
-        """Embeddings of texts, float32 [texts, dimensions] ([dimensions] of a single str); see EmbeddingModel.embed.
+        """Returns embeddings of texts, float32 [texts, dimensions] ([dimensions] for a single str); see EmbeddingModel.embed.
 
         Unsupported: the model generates text.
         """
@@ -427,7 +427,7 @@ class Model(Closable["_redline.Model"]):
         self._use().load_adapter(utf8("name", name), utf8("path", path_text("path", path)))
 
     def unload_adapter(self, name: str) -> None:
-        """Requests that use it keep it. NotFound: no such name."""
+        """Unloads an adapter. Requests that use it keep it. NotFound: no such name."""
         self._use().unload_adapter(utf8("name", name))
 
 

@@ -1,4 +1,4 @@
-"""Prompts of tokens and of rows of embeddings, such as those of an image encoder."""
+"""Prompts of tokens and rows of embeddings, such as the output of an image encoder."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ __all__ = ["EmbeddingRows", "Prompt"]
 
 
 class EmbeddingRows:
-    """Rows of embeddings of an image, a sound or a video, or of a part of one, with what an array alone does not say.
+    """Rows of embeddings of an image, a sound or a video, or of a part of one, with properties that an array alone does not have.
 
     ``values``: float32 [rows, hidden_size]. ``media_hash``: hash of the contents of the media, by which cached state is found
     (0: a fast hash of the values). ``media_offset``: index in the media of the first row. ``placeholder``: token id that stands for
     the rows. ``positions``: int32 [rows, axes], relative to the position at which the rows begin (M-RoPE: time, height, width);
     without them the rows follow one another like tokens. ``layer_rows``: float32 [layers, rows, hidden_size], added to the hidden
-    states after the layers that the model has such inputs for (DeepStack).
+    states after the layers for which the model has such inputs (DeepStack).
     """
 
     def __init__(self, values: Any, *, media_hash: int = 0, media_offset: int = 0, placeholder: int = 0, positions: Any = None,

@@ -40,12 +40,12 @@ _RUN_FILE = "_run.json"
 
 
 def _ray() -> Any:
-    """Ray; not by ``import ray``, which type checkers take for this file."""
+    """Imports Ray. ``import ray`` is not used, because type checkers would find this file."""
     return importlib.import_module("ray")
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sampling options, and those of Model."""
+    """Splits options into those of sampling and those of Model."""
     sampling = {name: value for name, value in options.items() if name in NAMES and name != "adapters"}
     if sampling.get("n") not in (None, 1):
         raise InvalidArgument("n: a row has one text; repeat the row for several")
@@ -53,7 +53,7 @@ def _split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
 
 
 def _assigned_cpus() -> int:
-    """CPUs that Ray has given to this actor; 0: not in an actor, or none."""
+    """Returns the number of CPUs that Ray has given to this actor; 0: this is not an actor, or it has none."""
     import sys
 
     ray = sys.modules.get("ray")
@@ -84,7 +84,7 @@ class Generator:
         self.model = Model(model, **{"threads": _assigned_cpus(), **of_model})
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes columns, and returns them with those of the texts."""
+        """Returns the columns with those of the generated texts added."""
         if self.prompt_column not in batch:
             raise InvalidArgument(f'the rows have no column "{self.prompt_column}"; they have {", ".join(batch)}: '
                                   "set prompt_column")
@@ -112,7 +112,7 @@ class Generator:
 
 
 def _value(value: Any) -> Any:
-    """A number or text of a NumPy column as Python's."""
+    """Converts a number or text of a NumPy column to a Python object."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
 
 
@@ -213,7 +213,7 @@ class TableProgress:
 
 @dataclasses.dataclass(frozen=True)
 class TableResult:
-    """What generate_table() has done. ``read()`` gives the whole output."""
+    """The result of generate_table(). ``read()`` returns the whole output."""
 
     path: pathlib.Path
     rows: int
@@ -242,7 +242,7 @@ class _Worker:
         self._model: Any = None
 
     async def place(self) -> tuple[str, int, list[int]]:
-        """Node, process, and cores that the process may use."""
+        """Returns node, process id, and the cores that the process may use."""
         ray = _ray()
         return ray.get_runtime_context().get_node_id(), os.getpid(), sorted(os.sched_getaffinity(0))
 
@@ -265,7 +265,7 @@ class _Worker:
 
 @dataclasses.dataclass
 class _Hired:
-    """An actor as the driver sees it."""
+    """The driver's record of an actor."""
 
     handle: Any
     cores: tuple[int, ...]
@@ -345,7 +345,7 @@ class _Output:
 
     @staticmethod
     def _replace(path: pathlib.Path, write: Callable[[pathlib.Path], object]) -> None:
-        """The file appears whole or not at all."""
+        """Writes a file under another name first, so that it appears whole or not at all."""
         temporary = path.with_name(f".{path.name}.tmp")
         write(temporary)
         with open(temporary, "rb") as file:
@@ -429,7 +429,7 @@ class _Run:
             ray.kill(hired.handle)
 
     def _died(self, number: int, cause: Exception) -> None:
-        """Rows of a dead actor go to the others, and another one takes its place."""
+        """Gives the rows of a dead actor to the others, and starts a new actor."""
         self._deaths += 1
         self._idle(self._hired[number], time.monotonic())
         self._dismissed.append(self._progress_of(number, self._hired[number], 0))
@@ -527,7 +527,7 @@ def generate_table(rows: Any, output: str | os.PathLike[str], model: str, *, act
     ``model``: a name, or a path that every machine has. ``rows``: a path (.jsonl, Parquet), a list of dicts, a pyarrow.Table or a Ray
     Dataset, which the driver holds in memory. ``output``: the folder; its rows are those of the input with ``row`` (the place in the
     input), ``output_column``, ``finish_reason``, ``prompt_tokens``, ``completion_tokens`` and ``error``. Every row is there exactly
-    once. The same call again resumes where the last one ended, however that was. Sampling options and columns of their names are as in
+    once. The same call again resumes where the last one ended, also after a crash. Sampling options and columns of their names are as in
     Generator; other options are those of Model.
 
     ``actors`` (default: as many as fit) have ``cpus_per_actor`` cores each (default: an equal part of a machine's), which no other

@@ -1,4 +1,4 @@
-"""What calls return."""
+"""The classes that calls return."""
 from __future__ import annotations
 
 import dataclasses
@@ -31,7 +31,7 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True)
 class Timings:
-    """Milliseconds: to the first token, of the prompt, and of the decoding steps after it."""
+    """Times in milliseconds: to the first token, of the prompt, and of the decoding steps."""
 
     first_token_ms: float = 0.0
     prefill_ms: float = 0.0
@@ -66,7 +66,7 @@ class ToolCall:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """What one step of a stream adds. ``text`` may be empty: an incomplete character is held back.
+    """The text that one step adds to a stream. ``text`` may be empty: an incomplete character is held back.
 
     ``index`` is the place of the prompt in the list of prompts; with ``n`` above 1, prompt * n + sample.
     """
@@ -82,7 +82,7 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class ChatChunk(Chunk):
-    """The same of an answer: ``text`` is content, without reasoning and tool calls. A tool call comes as a whole."""
+    """The text that one step adds to an answer: ``text`` is content, without reasoning and tool calls. A tool call comes as a whole."""
 
     reasoning: str = ""
     tool_calls: Sequence[ToolCall] = ()

@@ -12,7 +12,7 @@ __all__ = ["Runtime"]
 
 
 def runtime_handle(runtime: object) -> _redline.Runtime:
-    """The handle of a Runtime that was given as an option."""
+    """Returns the handle of a Runtime that was given as an option."""
     if not isinstance(runtime, Runtime):
         raise InvalidArgument(f"runtime must be a redline.Runtime, not {kind_of(runtime)}")
     return runtime._use()

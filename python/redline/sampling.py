@@ -15,18 +15,18 @@ __all__ = ["SamplingOptions"]
 
 
 class SamplingOptions(TypedDict, total=False):
-    """Keyword arguments of generate(), chat() and their async forms. What is left out is the model's own default
-    (generation_config.json, GGUF), else temperature 0.8 and top_p 0.95; None is the same as left out.
+    """Keyword arguments of generate(), chat() and their async forms. An omitted option has the model's own default
+    (generation_config.json, GGUF), else temperature 0.8 and top_p 0.95; None is the same as omitting it.
 
-    ``temperature`` 0 is greedy. ``seed``: the same one gives the same text; left out: another text with each call.
-    ``min_tokens``: tokens that end the text, the model's own and ``stop_token_ids``, are excluded before there are so many.
+    ``temperature`` 0 is greedy. ``seed``: the same seed gives the same text; omitted: a random seed for each call.
+    ``min_tokens``: tokens that end the text, the model's own and ``stop_token_ids``, are excluded until there are this many.
     ``stop_in_reasoning``: in chats, the strings of ``stop`` also end the thinking; by default they act on the answer only.
     ``logprobs=k``: the log probability of each token and of the k most likely ones. At most one of ``json_schema`` (a dict, JSON,
-    or a pydantic model; {} for any JSON), ``regex``, ``grammar`` (GBNF) and ``choices`` says what the text must match.
+    or a pydantic model; {} for any JSON), ``regex``, ``grammar`` (GBNF) and ``choices`` constrains the text.
     JSON has white space as models write it; ``json_compact``: none. ``json_additional_properties``: members that the schema does
     not name are allowed unless it forbids them. ``json_relaxed``: keywords that cannot be enforced are left out, not errors.
     ``logit_bias``: addends of logits by token id, -inf excludes a token. ``adapters``: names of loaded LoRA adapters, or weights
-    by name. ``timeout_ms``: the text ends there, with finish_reason "timeout". ``n``: so many texts per prompt.
+    by name. ``timeout_ms``: after this time the text ends, with finish_reason "timeout". ``n``: number of texts per prompt.
     The samplers are those of llama.cpp; ``samplers`` gives their order.
     """
 
@@ -85,7 +85,7 @@ class SamplingOptions(TypedDict, total=False):
 NAMES = tuple(dict.fromkeys([*SamplingOptions.__annotations__, *option_names(_redline.GenerateOptions)]))
 _TEXTS = ("stop", "bad_words", "choices", "dry_sequence_breakers", "samplers")  # lists of strings
 _WITHOUT = {"choices": "any text", "samplers": "the default order"}
-# What others call these.
+# Names of these options in other libraries.
 _KNOWN_ELSEWHERE = {
     "max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens", "max_length": "max_tokens",
     "num_return_sequences": "n", "do_sample": "temperature (0 is greedy)", "stop_strings": "stop", "stop_sequences": "stop",
@@ -111,7 +111,7 @@ def check_names(names: Sequence[str], function: str, others: Sequence[str] = ())
 
 
 def schema_text(value: Any) -> str:
-    """A JSON Schema as text: from text, a dict, True (any JSON), or a pydantic model."""
+    """Returns a JSON Schema as text, from text, a dict, True (any JSON), or a pydantic model."""
     if isinstance(value, str):
         return value
     if hasattr(value, "model_json_schema"):
@@ -139,7 +139,7 @@ def weight_list(value: Any) -> list[tuple[bytes, float]]:
 
 
 def generate_options(model: _redline.Model, values: Mapping[str, Any]) -> _redline.GenerateOptions:
-    """The model's defaults, and over them `values`, whose names have been checked."""
+    """Returns the model's defaults with `values` set, whose names have been checked."""
     options = _redline.GenerateOptions(model)
     for name, value in values.items():
         if value is None or name == "n":

@@ -48,7 +48,7 @@ class TokenSequence:
         return len(self._use())
 
     def append(self, token_ids: Any, *, rows: int = 1) -> NDArray[np.float32]:
-        """Appends tokens, or a Prompt; the logits after the last one, [vocab_size], or, for ``rows`` other than 1, after the last ``rows`` of
+        """Appends tokens, or a Prompt. Returns the logits after the last one, [vocab_size], or, for ``rows`` other than 1, after the last ``rows`` of
         them, [rows, vocab_size]. On error the sequence is unchanged."""
         import numpy as np
 
@@ -60,12 +60,12 @@ class TokenSequence:
         return result[0] if rows == 1 else result
 
     def truncate(self, length: int) -> int:
-        """Drops the tokens from position ``length`` on. Returns the number of tokens left, which is smaller where the state at that
+        """Drops the tokens from position ``length`` on. Returns the number of tokens left, which is smaller if the state at that
         position is gone (sliding windows, recurrent models)."""
         return self._use().truncate(integer("length", length))
 
     def fork(self) -> TokenSequence:
-        """A sequence with the same tokens; both share memory until one of them writes."""
+        """Returns a sequence with the same tokens; both share memory until one of them writes."""
         return TokenSequence(self._model, handle=self._use().fork())
 
     def __reduce_ex__(self, protocol: Any) -> Any:

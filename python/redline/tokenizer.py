@@ -53,7 +53,7 @@ def encode(model: _redline.Model, text: str, parse_special: bool, add_bos: bool)
 
 
 class Tokenizer:
-    """Text to token ids and back; ``model.tokenizer``. A tokenizer keeps its model open until that is closed.
+    """Converts text to token ids and back; ``model.tokenizer``. A tokenizer keeps its model open until that is closed.
 
     >>> import redline
     >>> tokenizer = redline.Model("redline-tales").tokenizer
@@ -77,7 +77,7 @@ class Tokenizer:
         return self._model.vocab_size
 
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
-        """Token ids of a text.
+        """Returns the token ids of a text.
 
         ``add_special_tokens``: begin with the model's BOS token, if it uses one. ``parse_special``: names of special tokens in the
         text become those tokens. NotFound: the model has no tokenizer.
@@ -85,7 +85,7 @@ class Tokenizer:
         return encode(self._model._use(), text, parse_special, add_special_tokens)
 
     def decode(self, token_ids: Sequence[int] | Any, *, skip_special_tokens: bool = True) -> str:
-        """The text of token ids, [tokens] as a list or an integer array; bytes that are not a character become U+FFFD.
+        """Returns the text of token ids, [tokens] as a list or an integer array; bytes that are not a character become U+FFFD.
 
         InvalidArgument: an id outside the vocabulary, or values that are not integers.
         """
@@ -98,7 +98,7 @@ class Tokenizer:
         return self._model._use().decode(ids, not skip_special_tokens)
 
     def token_bytes(self, token_id: int, *, skip_special_tokens: bool = False) -> bytes:
-        """The bytes of one token within a text; they may be a part of a character. ``decode`` would have U+FFFD for these.
+        """Returns the bytes of one token within a text; they may be a part of a character. ``decode`` would have U+FFFD for these.
 
         Special tokens have the bytes of their names, or none with ``skip_special_tokens``.
         InvalidArgument: an id outside the vocabulary. NotFound: the model has no tokenizer.
@@ -107,7 +107,7 @@ class Tokenizer:
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]] | None = None,
                             tokenize: bool = True, add_generation_prompt: bool = False, **variables: Any) -> Any:
-        """The conversation in the model's format: token ids, or text with ``tokenize=False``.
+        """Renders a conversation in the model's format: token ids, or text with ``tokenize=False``.
 
         ``variables`` are passed to the template (``enable_thinking=False``). NotFound: the model has no chat template.
         InvalidArgument: errors of the template, with line and column.

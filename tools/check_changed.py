@@ -2,7 +2,7 @@
 """Builds and runs the tests of what changed, then checks format, includes and tree: `make check`.
 
   check_changed.py [BASE]     BASE: a revision; default: where HEAD left origin/main, else HEAD~1. The work tree counts too.
-  check_changed.py --list [BASE]     only prints which tests that would be
+  check_changed.py --list [BASE]     only prints the tests that would run
 
 A changed source or test stands for its layer's test program (src/text, tests/text: text_tests), a changed command for its
 tests/e2e file, a changed tool for the tests in tests/tools that name it. A public header stands for the layers that include it. Tests with the label slow are left out. The library is one

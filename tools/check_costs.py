@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What an addition costs: adds one component of each kind to a temporary copy of the tree and counts the files touched.
+"""Counts the files that an addition touches: adds one component of each kind to a temporary copy of the tree.
 
-  check_costs.py [KIND...]     all kinds, or those named; fails when one touches more files than its bracket
+  check_costs.py [KIND...]     all kinds, or those named; fails when one touches more files than it may
   check_costs.py --build       also configures the copy and compiles every touched source (the target addition_costs)
   check_costs.py --table       prints the Markdown table of docs/architecture/additions.md
   check_costs.py --list        the kinds

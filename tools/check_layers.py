@@ -3,11 +3,11 @@
 
   check_layers.py [ROOT]        checks src/ and include/ under ROOT (default: this repository)
   check_layers.py --circles     prints the groups of files in one layer that include each other in a circle, with the reason
-                                where they are one thing
+                                if they belong together
   check_layers.py --table       prints the Markdown table of docs/architecture.md
   check_layers.py --self-test   plants bad includes in a temporary tree and expects each to be found
 
-A new edge is a decision about the house (docs/architecture.md), made here, in the open.
+Allowing a new edge is a decision about the architecture (docs/architecture.md): add it to the table below, with a reason.
 """
 import pathlib
 import re

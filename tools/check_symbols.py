@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Proves that no instruction set leaks out of its kernels.
+"""Checks that code for an instruction set is only in the symbols of its own kernels.
 
 usage: check_symbols.py BUILD_DIR
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plain facts about the files that git knows.
+"""Checks the tracked files: size, length of files and lines, Markdown links, and that every test file is compiled.
 
   check_tree.py [BUILD_DIR]     BUILD_DIR: a build with tests, to see that every test file is compiled into one
 """

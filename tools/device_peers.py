@@ -3,11 +3,11 @@
 
   python3 tools/device_peers.py --device cuda --shapes llama-1b,llama-8b --batch 1,16,64
   python3 tools/device_peers.py --llama-bench PATH --gguf MODEL.gguf
-  python3 tools/device_peers.py --dry-run                                 every engine on the CPU, tiny: what would fail on a GPU for a wrong call
+  python3 tools/device_peers.py --dry-run                                 every engine on the CPU with tiny shapes, to find wrong calls
 
 Needs a Python with torch; of transformers, diffusers and flashinfer it measures those that are installed. Weights and inputs
 are random, never zeros, and everything is compiled (torch.compile). Prints JSON: a row for each engine, shape and phase, or
-why there is none. What takes longer than --budget is left out; --output has the rows so far, should it be ended before.
+the reason why there is none. Measurements that take longer than --budget are left out. The file of --output always has the rows so far.
 """
 import argparse
 import inspect

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make_wheel.sh [PRESET [FOLDER]]: a wheel around libredline.so and the extension module of build/PRESET (release) in FOLDER
-# (build/wheelhouse). auditwheel puts the libraries into it that it needs, so that it installs on a machine without them.
+# make_wheel.sh [PRESET [FOLDER]]: packs libredline.so and the extension module of build/PRESET (release) into a wheel in FOLDER
+# (build/wheelhouse). auditwheel adds the libraries that it needs, so that it installs on a machine without them.
 # `pip wheel .` compiles instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One network with random weights in another engine, for tools/compare_networks: prints "ready", then reads lines and
-prints the seconds of one run for each.
+"""Times one network with random weights in another engine, for tools/compare_networks: prints "ready", then reads lines and
+prints the seconds of one run for each line.
 
   PYTHON tools/network_peers.py NETWORK SIDE DTYPE THREADS ENGINE [CACHE]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a language model of a known shape with random weights in the formats of other engines, for tools/compare.
 
-  PYTHON tools/peer_models.py FOLDER llama-1b hf                  bf16 safetensors and a tokenizer: what the others start from
+  PYTHON tools/peer_models.py FOLDER llama-1b hf                  bf16 safetensors and a tokenizer: the source of the other formats
   PYTHON tools/peer_models.py FOLDER llama-1b openvino int4-128   also bf16, int8, int4-32 ..; needs openvino, nncf, optimum-intel
   PYTHON tools/peer_models.py FOLDER llama-1b vllm w8a8           also int4-128, int4-32 ..: compressed-tensors
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds preset dev and runs everything: C++ tests, Python tests, the checks of the tree. The last line counts them.
-#   tools/test.sh [--demo] [--fuzz SECONDS]    also runs the demo and what is installed and shipped (of dev); also fuzzes
+#   tools/test.sh [--demo] [--fuzz SECONDS]    --demo: also the demo, and checks of installation and packages; --fuzz: also fuzzes
 # One failure does not hide the others: every part runs, and the exit status tells whether all passed.
 set -u
 cd "$(dirname "$0")/.."

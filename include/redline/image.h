@@ -72,7 +72,7 @@ struct ImageRequest {
   std::string solver;  ///< scheduler, by class or short name; "": the model's own
   // Arrays and images are shared by copies of the request. Null: none.
   std::shared_ptr<const FloatArray> init_noise;  ///< standard normal, the shape of the latents; null: drawn from seed
-  /// [batch, tokens, width], replaces the text encoders (with pooled_embeds)
+  /// [batch, tokens, width]; together with pooled_embeds it replaces the output of the text encoders
   std::shared_ptr<const FloatArray> prompt_embeds;
   std::shared_ptr<const FloatArray> pooled_embeds;  ///< [batch, width]
   /// like prompt_embeds and pooled_embeds, for classifier-free guidance
@@ -90,8 +90,8 @@ struct PromptEmbeds {
   std::vector<std::string> warnings;  ///< e.g. a truncated prompt
 };
 
-/// Media, timings and settings of a finished ImageEngine::generate(). `images`, or `videos` of a model of video, has an
-/// item for each prompt, or for each of the batch; both are empty with skip_decode.
+/// Media, timings and settings of a finished ImageEngine::generate(). `images`, or `videos` if the model makes video,
+/// has one item for each prompt or for each image of the batch. Both are empty with skip_decode.
 struct ImageResult : MediaResult {
   FloatArray latents;                 ///< final latents of the solver, if keep_latents, as ImageProgress::latents
   std::vector<double> step_ms;        ///< time of each step

@@ -85,7 +85,7 @@ class Prompt {
   /// EmbeddingRows with their keys.
   struct Rows : EmbeddingRows {
     std::vector<ContentKey> keys;
-    /// [rows]: relative position of a token after this row; empty if `positions` is
+    /// [rows]: relative position of a token after each row; empty if `positions` is empty
     std::vector<int32_t> after;
   };
   /// The places [begin, end) of the prompt, which have the first rows of `rows`.

@@ -188,7 +188,7 @@ void ImageBenchTable::add(const lab::ImageBenchReport& report, const lab::ImageS
                       fmt::format("{:.1f} ms", row.first_ms), fmt::format("{:.1f} ms", row.second_ms),
                       fmt::format("{:.0f} ms", row.decode_ms), fmt::format("{:.2f} GOP", row.operations / 1e9),
                       fmt::format("{:.0f} GOP/s", row.gop_per_s()), fmt::format("{:.0f}%", 100 * report.share(row)),
-                      differs(row.before, row.after) ? "the machine's state moved" : ""}));
+                      differs(row.before, row.after) ? "the speed of the machine changed" : ""}));
   terminal_.flush();
 }
 
@@ -235,7 +235,7 @@ void print_network_bench(const lab::NetworkBenchReport& report, Terminal& termin
                  report.threads, report.device == "cpu" ? "" : ", on " + report.device);
   terminal.print("time     {:.1f} ms ({:.1f} .. {:.1f}, {} runs){}\n", report.median() * 1e3,
                  report.seconds.front() * 1e3, report.seconds.back() * 1e3, report.seconds.size(),
-                 report.state_changed ? "; the machine's state moved" : "");
+                 report.state_changed ? "; the speed of the machine changed" : "");
   terminal.print(
       "rate     {:.0f} GOP/s of {:.1f} GOP by count{}\n", report.gop_per_s(), report.operations / 1e9,
       best ? fmt::format(": {:.0f}% of {:.0f} GOP/s ({})", report.share() * 100, best->all, best->instruction) : "");

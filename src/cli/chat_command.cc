@@ -93,7 +93,7 @@ constexpr ChatCommand kChatCommands[] = {
     {"/history", "", "show the conversation"},
     {"/save", "FILE", "write the conversation as JSON"},
     {"/load", "FILE", "continue a saved conversation"},
-    {"/set", "[NAME VALUE]", "show the settings, or set one; VALUE default takes it back"},
+    {"/set", "[NAME VALUE]", "show the settings, or set one; VALUE default resets it"},
     {"/stats", "", "the speed of the last answer, and how full the context is"},
 };
 

@@ -136,7 +136,7 @@ Json machine_json(const MachinePeaks& peaks, const MachineState& state) {
 std::string state_text(const MachineState& state) {
   std::string text = fmt::format("reads {:.1f} GB/s, f32 {:.0f} GOP/s", state.read_gb_s, state.f32_gop_s);
   if (state.ping_pong_ns > 0) text += fmt::format(", {:.0f} ns between cores", state.ping_pong_ns);
-  return text + " (a sample of 20 ms; shared and virtual machines move within seconds)";
+  return text + " (a sample of 20 ms; the speed of shared and virtual machines changes within seconds)";
 }
 
 void print_machine(const MachinePeaks& peaks, const MachineState& state, Terminal& terminal) {

@@ -361,7 +361,8 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
     REDLINE_ASSIGN(const ReadSettings settings, read_image_settings(args.from));
     REDLINE_TRY(args.repeat(settings.options).within(args.from));
     if (!settings.left_out.empty())
-      terminal.note("redline: note: {}: not taken over: {}", args.from, fmt::join(settings.left_out, ", "));
+      terminal.note("redline: note: {}: settings without an equivalent: {}", args.from,
+                    fmt::join(settings.left_out, ", "));
   }
   if (args.model.empty())
     return invalid_argument("MODEL is missing; usage: redline image [options] MODEL PROMPT{}",

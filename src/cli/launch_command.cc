@@ -365,7 +365,7 @@ Result<std::string> merged_settings(const LaunchPlan& plan, const std::string& b
   if (plan.json.is_null()) return plan.text;
   Json all = before.empty() ? Json::object() : parse_json_or_discard<Json>(before);
   if (!all.is_object())
-    return invalid_argument("{} is no object of JSON (it may have comments, which would get lost); add this to it:\n{}",
+    return invalid_argument("{} is not a JSON object (comments in it would be lost); add this to it yourself:\n{}",
                             plan.file, to_text(plan.json));
   all.merge_patch(plan.json);
   return to_text(all) + "\n";

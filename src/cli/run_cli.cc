@@ -81,10 +81,10 @@ Status dispatch_guarded(std::span<const std::string> arguments, Terminal& termin
   try {
     return dispatch(arguments, terminal);
   } catch (const std::bad_alloc&) {
-    return out_of_memory("memory does not suffice; {:.0f} MB are available",
+    return out_of_memory("there is not enough memory; {:.0f} MB are available",
                          static_cast<double>(available_memory()) / 1e6);
   } catch (const std::length_error&) {
-    return out_of_memory("memory does not suffice: a size is beyond what an address can reach");
+    return out_of_memory("there is not enough memory: a size exceeds the address space");
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again)
       return out_of_memory("the system starts no further thread: {}", error.what());

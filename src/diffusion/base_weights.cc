@@ -7,9 +7,10 @@
 namespace redline {
 namespace {
 
-/// A weight of the checkpoint in the order of the site's op.
+/// Returns a weight of the checkpoint, with its rows in the order of the site's op.
 Result<std::vector<float>> base_weight(const Checkpoint& checkpoint, const AdapterSite& site) {
-  std::vector<std::pair<std::string, int64_t>> names = {{site.weight, 0}};  // and the first row of the site's
+  // names of the tensor, and the first row of the site in it
+  std::vector<std::pair<std::string, int64_t>> names = {{site.weight, 0}};
   names.emplace_back("text_model." + site.weight, 0);
   std::string module = site.weight;
   if (module.ends_with(".weight")) module.resize(module.size() - 7);

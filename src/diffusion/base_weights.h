@@ -6,7 +6,8 @@
 
 namespace redline {
 
-/// `open` gives the network's checkpoint as it is stored; it is called once, at the first weight.
+/// Returns a function that reads weights. `open` returns the network's checkpoint as it is stored, and is called once,
+/// at the first weight.
 BaseWeights base_weights(std::function<Result<Checkpoint>()> open);
 
 }  // namespace redline

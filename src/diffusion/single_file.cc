@@ -62,7 +62,7 @@ constexpr std::string_view kClipGConfig = R"({
 constexpr std::string_view kScheduler1 = R"({
   "_class_name": "PNDMScheduler", "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
   "num_train_timesteps": 1000, "skip_prk_steps": true, "set_alpha_to_one": false, "steps_offset": 1})";
-// Scheduler of the models for 768 x 768 pixels. Models for 512 pixels predict the noise, which no tensor tells.
+// Scheduler of the models for 768 x 768 pixels. Models for 512 pixels predict the noise; the tensors of both are alike.
 constexpr std::string_view kScheduler2 = R"({
   "_class_name": "DDIMScheduler", "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
   "num_train_timesteps": 1000, "clip_sample": false, "set_alpha_to_one": false, "steps_offset": 1,

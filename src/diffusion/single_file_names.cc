@@ -30,14 +30,14 @@ constexpr NamePair kOpenClipLayer[] = {{"ln_1", "layer_norm1"},
                                        {"mlp.c_proj", "mlp.fc2"},
                                        {"attn.out_proj", "self_attn.out_proj"}};
 
-/// "" if no row has the name.
+/// Returns the name of diffusers for an original name; "" if no row has it.
 std::string own_name(std::span<const NamePair> names, std::string_view original) {
   for (const NamePair& pair : names)
     if (pair.original == original) return std::string(pair.own);
   return "";
 }
 
-/// Parts of a name between dots, from the left.
+/// Reads the parts of a name between dots, from left to right.
 class NameReader {
  public:
   explicit NameReader(std::string_view name) : rest_(name) {}
@@ -62,7 +62,7 @@ class NameReader {
   std::string_view rest_;
 };
 
-/// "weight" of "out.2.weight", which keeps "out.2".
+/// Removes the last part of a name and returns it: "weight" of "out.2.weight", of which "out.2" remains.
 std::string_view take_parameter(std::string_view& name) {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return {};
@@ -71,8 +71,8 @@ std::string_view take_parameter(std::string_view& name) {
   return parameter;
 }
 
-/// The module of diffusers; "" if the UNet has none of this name. A level is `layers` and the step to the next one on
-/// the way down, and a layer more on the way up.
+/// Returns the diffusers name of a module of the UNet; "" if the UNet has no module of this name. A level has `layers`
+/// layers and the downsampler to the next level on the way down, and one more layer on the way up.
 std::string unet_module(std::string_view original, int64_t layers) {
   if (std::string top = own_name(kUnetTop, original); !top.empty()) return top;
   NameReader r(original);
@@ -129,7 +129,7 @@ Status no_tensor_of(const std::string& name, const char* network) {
   return unsupported("tensor {} is not part of {}", in_quotes(name), network);
 }
 
-/// Rows [begin, begin + rows) of a matrix, or elements of a vector.
+/// Returns rows [begin, begin + rows) of a matrix, or these elements of a vector.
 WeightSource rows_of(const WeightSource& source, int64_t begin, int64_t rows) {
   WeightSource part = source;
   const int64_t columns = source.view.shape.size() > 1 ? source.view.shape[1] : 1;
@@ -179,12 +179,12 @@ Result<WeightSources> rename_autoencoder(const WeightSources& tensors, const nlo
   }
   WeightSources renamed;
   for (const auto& [name, source] : tensors) {
-    if (name.starts_with("loss.") || name.starts_with("model_ema.")) continue;  // of its training
+    if (name.starts_with("loss.") || name.starts_with("model_ema.")) continue;  // tensors of the training only
     std::string_view module = name;
     const std::string_view parameter = take_parameter(module);
     const std::string own = autoencoder_module(module, levels);
     if (own.empty()) return no_tensor_of(name, "the autoencoder of Stable Diffusion");
-    // Attention is made of 1x1 convolutions there.
+    // The original file stores the projections of attention as 1x1 convolutions.
     WeightSource& target = renamed[fmt::format("{}.{}", own, parameter)];
     target = source;
     std::vector<int64_t>& shape = target.view.shape;
@@ -232,7 +232,7 @@ Result<WeightSources> rename_open_clip(const WeightSources& tensors, const nlohm
     } else if (name == "ln_final.weight" || name == "ln_final.bias") {
       renamed["text_model.final_layer_norm." + name.substr(name.rfind('.') + 1)] = source;
     } else if (name == "text_projection") {
-      // The original multiplies from the left.
+      // The original multiplies by the matrix from the left, so it is transposed.
       if (shape.size() != 2) return invalid_argument("tensor {} is not a matrix", in_quotes(name));
       REDLINE_ASSIGN(renamed["text_projection.weight"], transposed(name, source));
     } else if (name != "logit_scale" && name != "attn_mask") {

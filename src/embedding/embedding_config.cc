@@ -46,7 +46,7 @@ Status read_modules(const std::string& folder, const Json& modules, EmbeddingCon
     const std::string type = string_or(module, "type", ""), path = string_or(module, "path", "");
     const std::string name = type.substr(type.rfind('.') + 1);
     if (name == "Pooling") {
-      // Each would be a file to read.
+      // Each Pooling module has a config.json of its own, so only one is supported.
       if (std::exchange(has_pooling, true))
         return unsupported("{}/modules.json: several modules of type {}; Redline runs one", folder, type);
       REDLINE_TRY(read_pooling(fmt::format("{}/{}/config.json", folder, path), config));

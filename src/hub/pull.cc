@@ -123,7 +123,7 @@ Status fetch_all(const std::vector<HubFile>& files, const std::string& label, in
       try {
         status = download_blob(download, http);
       } catch (const std::bad_alloc&) {  // an exception that leaves the thread would end the program
-        status = out_of_memory("{}: memory does not suffice for the download", queue[i]->path);
+        status = out_of_memory("{}: there is not enough memory for the download", queue[i]->path);
       }
       if (status.ok()) continue;
       const std::scoped_lock lock(mutex);

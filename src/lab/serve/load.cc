@@ -126,7 +126,7 @@ class Load {
     EventReader events;
     Status broken;
     constexpr size_t kShownBytes = 300;
-    std::string beginning;  // of the body, for the message of an error
+    std::string beginning;  // beginning of the body, for the message of an error
     while (!error && !parser.is_done() && broken.ok()) {
       co_await http::async_read_some(socket, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
       std::string& body = parser.get().body();

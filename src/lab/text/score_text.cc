@@ -73,7 +73,7 @@ void for_each(int64_t count, int threads, const std::function<void(int64_t)>& fn
   for (std::thread& helper : helpers) helper.join();
 }
 
-/// A model and a sequence of it, to which texts are appended.
+/// A model with one sequence, to which texts are appended.
 struct Reader {
   TextEngine* engine;
   std::unique_ptr<Sequence> sequence;
@@ -85,7 +85,7 @@ struct Reader {
     return reader;
   }
   size_t vocab() const { return static_cast<size_t>(engine->info().vocab_size); }
-  /// Appends tokens; logits has a row for each.
+  /// Appends tokens. `logits` then has one row for each of them.
   Status read(std::span<const int32_t> tokens) {
     logits.resize(tokens.size() * vocab());
     return sequence->append(tokens, logits);

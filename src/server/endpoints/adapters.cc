@@ -132,7 +132,7 @@ std::vector<Endpoint> adapters_endpoints() {
           {"POST",
            "/lora-adapters",
            "adapters",
-           "set the scales for requests that name no adapter; the others get 0",
+           "set the scales for requests that name no adapter; adapters that are not listed get 0",
            {{200, "the adapters", &adapter_list_schema}},
            post_scales,
            {.request = &scales_schema, .needs_models = true, .error_statuses = {404}}}};

@@ -40,7 +40,7 @@ const Schema completions_request_schema{
          {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
          {"best_of",
           kInteger,
-          "texts to generate per prompt, of which the n with the largest mean log probability of a token are answered; "
+          "texts to generate per prompt, of which the n with the largest mean log probability per token are returned; "
           "default: n",
           {.min = 1, .max = 128}},
          {"logprobs",

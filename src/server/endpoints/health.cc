@@ -12,7 +12,7 @@ const Schema health_schema{
     "Health",
     {{"status", kString, "", {.required = true, .choices = {"ok", "loading", "draining", "stalled"}}},
      {"message", kString, "what is wrong"},
-     {"step_ms", kNumber, "time of the step that was made to see"}}};
+     {"step_ms", kNumber, "time of the step that was run for this check"}}};
 
 constexpr double kPatience_s = 20;
 

@@ -50,7 +50,7 @@ const Schema edit_schema{"ImageEditRequest", fields_with({{"image",
 
 const Schema image_schema{"Image",
                           {{"b64_json", kString, "base64 of the file"},
-                           {"url", kString, "where the file is, for some time"},
+                           {"url", kString, "URL of the file, which is kept for some time"},
                            {"seed", kInteger, "", {.required = true}}}};
 const Field generated_item{"", kObject, "", {.object = &image_schema}};
 const Schema images_answer_schema{"ImageList",

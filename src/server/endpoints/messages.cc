@@ -108,7 +108,7 @@ const std::vector<Field>& prompt_fields() {
       {"thinking", kObject, "a variable of the chat template", {.object = &thinking_schema}},
       {"output_config", kObject, "", {.object = &output_schema}},
       {"context_management", kObject, "prompts are never cut", {.is_ignored = true}},
-      {"cache_control", kObject, "prompts are found by their tokens", {.is_ignored = true}},
+      {"cache_control", kObject, "the prefix cache finds prompts by their tokens", {.is_ignored = true}},
       {"speed", kString, "there is one speed", {.is_ignored = true}},
       {"inference_geo", kString, "", {.is_ignored = true}},
       {"user_profile_id", kString, "", {.is_ignored = true}},

@@ -96,17 +96,16 @@ const Schema chat_schema{
     joined(common_fields(),
            {{"messages",
              kArray,
-             "the conversation; empty: only an answer that the model is there",
+             "the conversation; empty: the model is only loaded",
              {.max_items = 10000, .items = &ollama_message_item}},
             {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &ollama_tool_item}}})};
 const Schema generate_schema{
     "OllamaGenerateRequest",
     joined(
         common_fields(),
-        {{"prompt", kString,
-          "a user's message, or with raw a text to continue; empty: only an answer that the model is there"},
+        {{"prompt", kString, "a user's message, or with raw a text to continue; empty: the model is only loaded"},
          {"system", kString, "the system's message"},
-         {"raw", kBoolean, "continue the prompt as it is; so it is for models without a chat template"},
+         {"raw", kBoolean, "continue the prompt as it is, as is always done for models without a chat template"},
          {"suffix", kString, "the text that follows: the answer goes between, with models that have markers for that"},
          {"template", kString, "", {.only = {""}, .why = "is not supported: the model's own is used; see raw"}},
          {"context", kArray, "", {.only = {Json::array()}, .why = "is not supported; use /api/chat"}},

@@ -448,7 +448,9 @@ class ResponseEventsAnswer final : public Answer {
     }
     body += numbered_event("error", next_,
                            {{"code", "events_dropped"},
-                            {"message", "there is no room for the events of this response any more; it goes on"},
+                            {"message",
+                             "the events of this response were dropped, because they exceeded the limit of memory; the "
+                             "response continues"},
                             {"param", nullptr}});
     return Progress::kDone;
   }
@@ -579,8 +581,9 @@ AnswerOr get_response(Call& call) {
   if (!streams) return json_answer(found->response);
   if (!found->events || found->events->is_dropped())
     return bad_request("stream",
-                       found->events ? "there is no room for the events of this response any more"
-                                     : "the response has no events: it was not made with background and stream",
+                       found->events
+                           ? "the events of this response were dropped, because they exceeded the limit of memory"
+                           : "the response has no events: it was not made with background and stream",
                        "invalid_value");
   const int64_t before = call.body.value("starting_after", int64_t{-1});
   return std::unique_ptr<Answer>(

@@ -327,8 +327,8 @@ std::optional<ApiError> App::check_head(HttpRequest& request, const Route& route
     return ApiError{.status = 403,
                     .type = "permission_error",
                     .message =
-                        "pages of this origin may not call, nor may a name that is not this machine's; allow it "
-                        "with --cors-origin",
+                        "this origin, or this name in the header Host, is not allowed; the flag --cors-origin of the "
+                        "server allows it",
                     .param = request.header("origin").empty() ? "host" : "origin",
                     .code = "origin_not_allowed"};
   if (!route.endpoint) {

@@ -1,4 +1,4 @@
-// The frame: views, list of conversations, theme, keys, and what is wrong with the connection.
+// The frame: views, list of conversations, theme, keys, and problems of the connection.
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { connection, setKey } from './api';
@@ -254,7 +254,7 @@ export function App() {
   }, []);
   const chat = current.value;
   const v = view.value;
-  // A name that is gone: an empty page.
+  // The conversation no longer exists: show an empty page.
   if (chatsLoaded.value && currentId.value && !chat && v === 'chat') queueMicrotask(() => openNew('chat'));
   const isWriting = chat ? chat.kind === 'write' : wantsWriting.value || (!!model.value && !canChat(model.value));
   useEffect(() => {

@@ -1,4 +1,4 @@
-// The models of the server, and whether it is there.
+// The models of the server, and the state of the connection.
 import { computed, signal } from '@preact/signals';
 import { ApiError, connection, json } from './api';
 import { kept } from './storage';

@@ -1,4 +1,4 @@
-// What the browser keeps: IndexedDB, else localStorage, else the memory of this page.
+// Stores data in the browser: IndexedDB, else localStorage, else the memory of this page.
 import { signal } from '@preact/signals';
 
 export type StorageKind = 'indexeddb' | 'localstorage' | 'memory';
@@ -88,14 +88,14 @@ export function kept<T>(name: string, initial: T) {
     const text = localStorage.getItem(key);
     if (text !== null) value = JSON.parse(text) as T;
   } catch {
-    // Unreadable: the initial value.
+    // The stored value cannot be read: the initial value is used.
   }
   const s = signal<T>(value);
   s.subscribe((v) => {
     try {
       localStorage.setItem(key, JSON.stringify(v));
     } catch {
-      // Not kept.
+      // The value cannot be stored.
     }
   });
   return s;

@@ -1,4 +1,4 @@
-// The settings of a conversation, or of those to come.
+// The settings of a conversation, or the defaults of new conversations.
 import { useEffect, useState } from 'preact/hooks';
 import { billions, model } from '../models';
 import { panelOpen, wantsWriting } from '../route';

@@ -1,4 +1,4 @@
-// The samplers of which a person rarely moves one: what the slider of each says.
+// The samplers that are rarely changed, with the texts of their sliders.
 import type { Sampling } from './tree';
 
 interface Sampler {

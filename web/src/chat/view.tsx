@@ -70,7 +70,7 @@ export function ChatView() {
   const messages = chat ? path(chat) : [];
   const last = messages[messages.length - 1];
   const isBusy = isRunning(chat);
-  // Where the reader is decides whether the text is followed.
+  // New text is followed only if the end of the conversation is visible.
   const onScroll = () => {
     const s = scroller.current!;
     follows.current = s.scrollHeight - s.scrollTop - s.clientHeight < 80;

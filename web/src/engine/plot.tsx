@@ -1,4 +1,4 @@
-// Lines over time, and a dial. Small enough to be our own.
+// Draws lines over time, and a dial. They are small enough to need no library.
 import { useSignal } from '@preact/signals';
 import { useRef } from 'preact/hooks';
 

@@ -1,4 +1,4 @@
-// What the engine does: GET v1/engine, or the same from /metrics. Counters are totals; rates are made here, from two answers.
+// Reads the state of the engine: GET v1/engine, or the same values from /metrics. Counters are totals; rates are made here, from two answers.
 //
 //   {"object": "engine", "time": 1760000000.25, "uptime_s": 12.5,
 //    "machine": {"cpu": "...", "isa": "avx512_vnni", "threads": 2},

@@ -11,7 +11,7 @@ const kCapacity = 120;
 const kLeastShown = 40;
 const kPeriod_ms = 1000;
 
-// Kept when the view is left, so that one finds the last minutes again.
+// The history is kept when the view is closed, so that it shows the last minutes when it is opened again.
 const history = signal<Record<string, Sample[]>>({});
 const latest = signal<Snapshot | null>(null);
 const trouble = signal('');

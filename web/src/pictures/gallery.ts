@@ -67,7 +67,7 @@ export async function start(model: string, input: Input) {
   try {
     const done = await paint(model, input, job.abort.signal, (progress) => {
       const now = jobs.value.find((j) => j.id === job.id);
-      // A step without a preview keeps the one before.
+      // If a step has no preview, the previous one stays.
       update({ progress: { ...progress, previews: progress.previews ?? now?.progress.previews } });
     });
     const now = Date.now();

@@ -7,7 +7,7 @@ export async function copyText(text: string): Promise<boolean> {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Pages that came over plain HTTP from another machine have no clipboard object.
+    // Pages loaded over plain HTTP from another machine have no clipboard object.
     const area = document.createElement('textarea');
     area.value = text;
     area.setAttribute('aria-hidden', 'true');

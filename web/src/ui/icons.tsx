@@ -1,4 +1,4 @@
-// Drawn on a grid of 24, one stroke.
+// Icons are drawn on a grid of 24 x 24 with strokes of one width.
 const paths: Record<string, string> = {
   chat: 'M20 12a7.5 7.5 0 0 1-10.9 6.7L4.5 20l1.3-4.4A7.5 7.5 0 1 1 20 12z',
   picture: 'M5 4.5h14a1.5 1.5 0 0 1 1.5 1.5v12a1.5 1.5 0 0 1-1.5 1.5H5A1.5 1.5 0 0 1 3.5 18V6A1.5 1.5 0 0 1 5 4.5zM4 17l4.8-5 4 4 2.7-2.7L20 17.5M15.8 9.2v.1',

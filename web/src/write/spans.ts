@@ -1,4 +1,4 @@
-// A text in pieces of two authors.
+// A text whose pieces were written by the user or by the model.
 import type { Span } from '../chat/tree';
 
 export const textOfSpans = (spans: Span[]) => spans.map((s) => s.text).join('');

@@ -327,7 +327,7 @@ class PairMaker {
   /// and of a row of B with one of D.
   Made make_hada(const std::string& module, const ModuleTensors& t) {
     for (const Suffix::Kind kind : {Suffix::kHada1A, Suffix::kHada1B, Suffix::kHada2A, Suffix::kHada2B})
-      if (!t.has(kind)) return invalid_argument("{} has not all four matrices of LoHa", module);
+      if (!t.has(kind)) return invalid_argument("{} does not have all four matrices of LoHa", module);
     const PlainMatrix a = plain_matrix(t.views[Suffix::kHada1A]), b = plain_matrix(t.views[Suffix::kHada1B]),
                       c = plain_matrix(t.views[Suffix::kHada2A]), d = plain_matrix(t.views[Suffix::kHada2B]);
     if (a.cols < 1 || a.cols != b.rows || c.cols < 1 || c.cols != d.rows || a.rows != c.rows || b.cols != d.cols)
@@ -364,7 +364,7 @@ class PairMaker {
         factors[i][1] = plain_matrix(t.views[b]);
         rank = factors[i][1].rows;
       } else {
-        return invalid_argument("{} has not both matrices of LoKr", module);
+        return invalid_argument("{} does not have both matrices of LoKr", module);
       }
       if (factors[i][0].cols < 1 || factors[i][0].cols != factors[i][1].rows)
         return invalid_argument("{}: LoKr of [{}, {}] and [{}, {}]: the shapes do not fit", module, factors[i][0].rows,

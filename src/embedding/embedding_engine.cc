@@ -497,7 +497,7 @@ Result<std::unique_ptr<EmbeddingEngine>> EmbeddingEngine::open(const std::string
       return TextEmbeddingEngine::make(std::move(checkpoint), on_device);
     });
   } catch (const std::bad_alloc&) {
-    return out_of_memory("{}: no room to open the model", path);
+    return out_of_memory("{}: not enough memory to open the model", path);
   }
 }
 

@@ -204,7 +204,8 @@ Status download_blob(const BlobDownload& d, HubHttp& http) {
     const std::string actual = partial.checksum().actual();
     REDLINE_TRY(partial.restart());
     if (kept > 0) {
-      d.on_notice(fmt::format("what an earlier pull has left of {} is damaged; it is fetched again", d.file.path));
+      d.on_notice(
+          fmt::format("the part of {} from an earlier pull is damaged; the file is fetched again", d.file.path));
       continue;
     }
     std::error_code error;

@@ -159,7 +159,8 @@ Result<LocalModel> HubCache::find(const HubName& name) const {
   if (commit.empty() || !fs::is_directory(snapshot, error)) return not_found("{}: is not in {}", name.text(), folder_);
   const Result<FileChoice> choice = choose_files(files_of(snapshot), name.selection);
   if (!choice.ok())
-    return not_found("{}: what is in {} is not a whole model: {}", name.text(), snapshot, choice.status().message());
+    return not_found("{}: the files in {} are not a complete model: {}", name.text(), snapshot,
+                     choice.status().message());
   return describe(name, snapshot, *choice);
 }
 

@@ -90,8 +90,8 @@ Status check_room(const HubCache& cache, int64_t bytes) {
   if (::statvfs(cache.folder().c_str(), &info) != 0) return {};
   const auto free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   if (static_cast<double>(bytes) <= free) return {};
-  return io("{}: {:.2f} GB are needed, and {:.2f} GB are free; HF_HUB_CACHE says where models are kept", cache.folder(),
-            static_cast<double>(bytes) / 1e9, free / 1e9);
+  return io("{}: {:.2f} GB are needed, and {:.2f} GB are free; HF_HUB_CACHE names another folder for models",
+            cache.folder(), static_cast<double>(bytes) / 1e9, free / 1e9);
 }
 
 /// Fetches files on several threads, the largest first.

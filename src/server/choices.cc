@@ -107,7 +107,7 @@ class Choices::Search {
     if (is_wanted()) return beam_search(model_->engine(), request_, [&](int64_t) { return is_wanted(); });
     return std::vector<Beam>{{.tokens = {}, .text = "", .reason = FinishReason::kCancelled}};
   } catch (const std::bad_alloc&) {
-    return out_of_memory("no room for the beams");
+    return out_of_memory("not enough memory for the beams");
   }
   GenerateResult result_of(const Beam& beam) const {
     GenerateResult result;
@@ -177,7 +177,7 @@ Outcome<std::unique_ptr<Choices>> Choices::search(const std::shared_ptr<ServedMo
         search->run(goes_on, *inbox, first);
       });
     } catch (const std::system_error&) {
-      return overloaded(503, "there is no thread for the search", 1);
+      return overloaded(503, "the system cannot start a thread for the search", 1);
     }
   }
   return choices;

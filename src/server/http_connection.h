@@ -235,7 +235,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
       is_last_ = true;
       std::unique_ptr<Answer> answer =
           problem.message ? shared_->application.refuse(400, problem.param, problem.message)
-                          : shared_->application.refuse(400, "", "the target of the request is no path");
+                          : shared_->application.refuse(400, "", "the target of the request is not a path");
       co_await answer_with(std::move(answer), std::move(request), begin);
       co_return;
     }

@@ -109,7 +109,7 @@ Result<DeviceBenchReport> run_device_bench(const DeviceBenchRequest& request) {
   {
     REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, resources.device(choice));
     if (request.record && device->table().library == nullptr)
-      return unsupported("--record: {} has no matrix library, and so nothing to choose between", report.device);
+      return unsupported("--record: {} has no matrix library, so Redline's kernels are always used", report.device);
     std::lock_guard lock(resources.mutex());
     const auto goes_on = [&] { return !request.on_progress || request.on_progress(0, 0); };
     REDLINE_ASSIGN(report.speeds, measure_device_speeds(device, resources.team(), goes_on));

@@ -82,7 +82,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
   std::vector<float> generic;
   std::string why_not;
   const bool is_generic = options.dtype == Precision::kF32 && cpu_isa_in_use() == "generic";
-  if (is_generic) why_not = "generic float32 kernels are what is measured";
+  if (is_generic) why_not = "the measured kernels are the generic float32 kernels themselves";
   if (request.check && !options.use_interpreter && !is_generic && facts.parameters > kInterpretedParameters) {
     constexpr double kCheckSeconds = 60;
     REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, false));
@@ -91,7 +91,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
                                  precision_name(precision == Precision::kAuto ? Precision::kF32 : precision),
                                  options.threads, kCheckSeconds, is_cancelled);
     if (logits.ok()) generic = std::move(logits).value();
-    else why_not = fmt::format("no logits of generic float32 kernels: {}", logits.status().message());
+    else why_not = fmt::format("generic float32 kernels gave no logits: {}", logits.status().message());
     if (is_cancelled()) return cancelled("interrupted");
   }
   REDLINE_ASSIGN(const auto engine, TextEngine::open(request.path, options));

@@ -53,7 +53,7 @@ class Comparison {
     if (o.tune_prompts < 1) return invalid_argument("compare: tune_prompts {} is below 1", o.tune_prompts);
     for (const double speedup : o.speedups)
       if (!(speedup > 1 && speedup < 1000))
-        return invalid_argument("compare: a speed-up of {} makes nothing faster; ask for more than 1", speedup);
+        return invalid_argument("compare: a speed-up of {} is not one; ask for more than 1", speedup);
     for (const std::string& rule : o.rules) REDLINE_TRY(plan_of(rule));
     if (!o.lpips_weights.empty()) {
       REDLINE_ASSIGN(Lpips lpips, Lpips::open(o.lpips_weights));

@@ -19,7 +19,7 @@ void repeat(const Json& options) {
   require(status.ok() || !status.message().empty());
   const ImageArgs defaults;
   require(args.output == defaults.output && args.save_latents.empty() && args.save_steps.empty() && args.from.empty() &&
-          args.engine.trace.empty() && args.engine.device == defaults.engine.device);
+          args.engine.values.trace_file.empty() && args.engine.values.device == defaults.engine.values.device);
 }
 
 /// Reads the settings in the text of an image, and applies them.

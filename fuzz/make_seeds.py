@@ -636,6 +636,29 @@ def page_seeds():
             save("page_store", f"{name}_{kind}", bytes([kind]) + patches)
 
 
+def step_seeds():
+    """Steps in the order of StepMessage::to_bytes: each list is its size, then its elements."""
+    def some(*elements):
+        return struct.pack("<Q", len(elements)) + b"".join(elements)
+
+    def ints(*values):
+        return some(*(struct.pack("<i", v) for v in values))
+
+    def floats(*values):
+        return some(*(struct.pack("<f", v) for v in values))
+
+    for name, full in (("empty", False), ("full", True)):
+        adapters = [struct.pack("<Bqq", 0, 0, 2) + some(struct.pack("<Qf", 77, 0.5))] if full else []
+        edits = some(struct.pack("<ifff", 3, 1.0, 1.1, 0.2))
+        samples = [struct.pack("<B", 2) + edits + struct.pack("<fqffd", 1.5, 40, 0.9, 0.05, 0.25)] if full else []
+        save("step_message", name, b"".join([
+            some(*([struct.pack("<iii", 0, 4, 2), struct.pack("<iii", 1, 0, -1)] if full else [])),  # page changes
+            some(struct.pack("<iiq", 0, 2, 30)),  # sequences
+            ints(5, 6), ints(30, 31), ints(), ints(1), ints(), ints(*([0] if full else [])),
+            floats(*([0.5, -1.0] if full else [])), some(*([floats(1.0, 2.0)] if full else [])),
+            some(ints(2, 3) + ints(0, 2)), some(*adapters), some(*samples)]))
+
+
 def word_seeds():
     save("prompt_list", "lines", "a red house\r\n\n(a tree:1.2) BREAK [a:b:3] embedding:x <lora:y:1>\n")
     save("prompt_list", "json", '["a", {"prompt": "b", "seed": 3}]')
@@ -683,5 +706,6 @@ if __name__ == "__main__":
     stream_seeds()
     folder_seeds()
     page_seeds()
+    step_seeds()
     word_seeds()
     onnx_seeds()

@@ -144,8 +144,8 @@ class SequenceState {
   /// Gives the sequence unshared pages to write `tokens` more tokens. out_of_memory (the message has both numbers): the
   /// pool has too few pages; nothing has changed.
   Status reserve(int64_t tokens);
-  /// As reserve(), but leaves the contents of pages as they are: appends the changes to `changes`. The caller makes them
-  /// once, with StatePool::apply(), before the step or before rollback().
+  /// As reserve(), but leaves the contents of pages as they are: appends the changes to `changes`. The caller makes
+  /// them once, with StatePool::apply(), before the step or before rollback().
   Status reserve(int64_t tokens, std::vector<PageChange>& changes);
   /// Checks that the groups that keep every position have pages for `tokens` more tokens, which may be too many for one
   /// step. out_of_memory: as reserve().

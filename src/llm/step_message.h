@@ -51,8 +51,8 @@ struct StepMessage {
   Result<std::string> to_bytes() const;
   /// Finds the adapter with an identity; nullptr: there is none.
   using FindAdapter = std::function<std::shared_ptr<const Adapter>(uint64_t identity)>;
-  /// Reads to_bytes(). invalid_argument: the bytes are not a message. not_found: `find_adapter` does not know one of the
-  /// adapters. The numbers are checked when the message is executed.
+  /// Reads to_bytes(). invalid_argument: the bytes are not a message. not_found: `find_adapter` does not know one of
+  /// the adapters. The numbers are checked when the message is executed.
   static Result<StepMessage> from_bytes(std::string_view bytes, const FindAdapter& find_adapter = {});
 };
 
@@ -73,7 +73,8 @@ class StepRecorder {
   std::string path_;
 };
 
-/// Reads a file of StepRecorder. A model that executes its steps on new pages computes the outputs of the recorded ones.
+/// Reads a file of StepRecorder. A model that executes its steps on new pages computes the outputs of the recorded
+/// ones.
 /// invalid_argument: the file is not one, or is cut off. Errors of StepMessage::from_bytes().
 Result<std::vector<StepMessage>> read_steps(const std::string& path, const StepMessage::FindAdapter& find_adapter = {});
 

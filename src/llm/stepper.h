@@ -36,6 +36,12 @@ struct StepEntry {
   std::span<const SampleRow> samples;  ///< [logit_rows] how the device samples each row; empty: the host samples all
 };
 
+inline int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
+/// Returns the number that is added to the positions of a prompt to give those of the sequence.
+inline int64_t position_origin(const StepEntry& entry) {
+  return (entry.next_position < 0 ? entry.state->length() : entry.next_position) - entry.tokens.position_after(0);
+}
+
 class Stepper {
  public:
   /// Compiles the graph and allocates the states. `device` is ignored with TextEngineOptions::use_interpreter.

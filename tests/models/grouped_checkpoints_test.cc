@@ -6,6 +6,7 @@
 #include <random>
 
 #include "formats/gguf_writer.h"
+#include "graph/weight_range.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/files/checkpoint_to_gguf.h"
 #include "support/golden.h"
@@ -176,6 +177,28 @@ TEST_P(Grouped, EveryElementIsExact) {
     source.need_all();
     expect_exact();
     EXPECT_EQ(source.columns != nullptr, GetParam().how.has_order) << name;
+    // Parts for ranks are as exact. Columns in another order are not divided.
+    for (const WeightRange& range :
+         {WeightRange{r.rows / 4, r.rows / 2, 0, r.cols}, WeightRange{0, r.rows, r.cols / 2, r.cols / 2}}) {
+      const Result<WeightSource> part = take_range(name, source, range);
+      if (range.cols < r.cols && source.columns) {
+        EXPECT_EQ(part.status().code(), Code::unsupported) << part.status().message();
+        continue;
+      }
+      ASSERT_TRUE(part.ok()) << part.status().to_string();
+      part->need_all();
+      std::vector<float> row(static_cast<size_t>(range.cols));
+      for (int64_t n = 0; n < range.rows; ++n) {
+        unpack_row(part->view.dtype,
+                   static_cast<const uint8_t*>(part->view.data) + n * row_bytes(part->view.dtype, range.cols),
+                   row.data(), range.cols);
+        for (int64_t k = 0; k < range.cols; ++k) {
+          const int64_t from = source.columns ? (*source.columns)[static_cast<size_t>(k)] : range.col_begin + k;
+          ASSERT_EQ(double{row[static_cast<size_t>(k)]}, r.value(range.row_begin + n, from))
+              << name << range.to_string();
+        }
+      }
+    }
   }
   EXPECT_TRUE(is_smallest);
   EXPECT_EQ(identities.size(), m.matrices.size());

@@ -9,6 +9,7 @@
 
 #include "llm/stepper.h"
 #include "llm/text_model.h"
+#include "models/checkpoint/convert_graph.h"
 #include "models/registry.h"
 #include "runtime/runtime_resources.h"
 #include "support/golden.h"
@@ -21,13 +22,17 @@ struct OwnStepper {
   std::unique_ptr<Stepper> stepper;
 };
 
+/// Builds a model of golden_models(), or a random one ("random:tiny:q8_0"), with its matrices converted as `dtype` says.
 inline StepModel golden_step_model(const std::string& model, const CpuKernels& kernels,
-                                   const DecoderOutputs& outputs = {}) {
-  Result<Checkpoint> checkpoint = Checkpoint::open(golden_root() + "/" + model);
+                                   ComputeType dtype = ComputeType::kF32) {
+  Result<Checkpoint> checkpoint = Checkpoint::open(model.starts_with("random:") ? model : golden_root() + "/" + model);
   EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-  Result<LanguageModel> language = build_language_model(*checkpoint, outputs);
+  Result<LanguageModel> language = build_language_model(*checkpoint);
   EXPECT_TRUE(language.ok()) << language.status().to_string();
-  const Result<TextModel> text = TextModel::make(*checkpoint, *language, 96);
+  const auto converted = convert_graph_matrices(language->graph, dtype, dtype);
+  EXPECT_TRUE(converted.ok()) << converted.status().to_string();
+  const int64_t context = language->config.names.positions.empty() ? 96 : 0;  // 0: as many as are learned
+  const Result<TextModel> text = TextModel::make(*checkpoint, *language, context);
   EXPECT_TRUE(text.ok()) << text.status().to_string();
   return text->step_model(std::move(language->graph), kernels);
 }
@@ -58,12 +63,13 @@ struct RecordedStep {
 };
 
 /// Steps of a chunked prompt, of a batch of prefill and decode, of a fork whose last page is shared, and of decoding
-/// past the end of a page. `step` runs one batch.
-inline std::vector<RecordedStep> run_script(Stepper& stepper, int64_t vocab_size) {
+/// past the end of a page. `send`: called with the message of each step before it runs.
+inline std::vector<RecordedStep> run_script(Stepper& stepper, int64_t vocab_size,
+                                            const std::function<Status(const StepMessage&)>& send = {}) {
   std::vector<RecordedStep> steps;
   stepper.set_on_message([&](const StepMessage& message) {
     steps.push_back({message, {}});
-    return Status();
+    return send ? send(message) : Status();
   });
   int32_t next = 3;
   std::vector<std::vector<int32_t>> tokens;
@@ -97,6 +103,24 @@ inline std::vector<RecordedStep> run_script(Stepper& stepper, int64_t vocab_size
   for (int i = 0; i < 2; ++i) run({entry(c, 1, 1), entry(b, 1, 1)});
   stepper.set_on_message({});
   return steps;
+}
+
+/// Runs one step of all tokens of a new sequence and returns the logits of all of them; empty and a failed test on an
+/// error.
+inline std::vector<float> run_prompt(Stepper& stepper, std::span<const int32_t> tokens, int64_t vocab_size,
+                                     const std::function<Status(const StepMessage&)>& send = {}) {
+  SequenceState state(stepper.pool());
+  StepEntry entry;
+  entry.state = &state;
+  entry.tokens = PromptView(tokens.data(), tokens.size());
+  entry.logit_rows = entry.expected_length = std::ssize(tokens);
+  stepper.set_on_message(send);
+  std::lock_guard lock(stepper.mutex());
+  const Status status = stepper.step({&entry, 1});
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  stepper.set_on_message({});
+  if (!status.ok()) return {};
+  return {stepper.logits(), stepper.logits() + std::ssize(tokens) * vocab_size};
 }
 
 /// Executes a message and returns the logits; empty and a failed test on an error.

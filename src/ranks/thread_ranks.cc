@@ -166,6 +166,7 @@ Result<std::vector<std::shared_ptr<RankGroup>>> make_thread_ranks(int size, cons
   if (size < 1 || size > kMaxRanks) return invalid_argument("{} ranks: expected 1 to {}", size, kMaxRanks);
   const auto hub = std::make_shared<Hub>(size, options);
   std::vector<std::shared_ptr<RankGroup>> ranks;
+  ranks.reserve(static_cast<size_t>(size));
   for (int r = 0; r < size; ++r) ranks.push_back(std::make_shared<ThreadRank>(hub, r));
   return ranks;
 }

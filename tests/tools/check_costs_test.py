@@ -45,7 +45,7 @@ def test_names_outside_of_their_registry_are_found(tmp_path):
 def test_an_unknown_kind_is_named():
     check = run("colour")
     assert check.returncode == 2
-    assert 'there is no kind "colour"; the kinds are: op, fusion, text family' in check.stderr
+    assert 'there is no kind "colour"; the kinds are: op, collective op, fusion, text family' in check.stderr
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")

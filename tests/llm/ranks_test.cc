@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kVocab = 64;  // of the golden models
+constexpr int64_t kRankVocab = 64;  // of the golden models
 
 /// Steps on their way to another rank.
 class StepQueue {
@@ -168,7 +168,7 @@ TEST(RankFamilies, LogitsInPartsMatchTransformersOrTheOpIsNamed) {
     if (model.ends_with(".gguf")) continue;
     SCOPED_TRACE(model);
     const Golden golden = load_golden(golden_folder(model));
-    if (golden.tokens.size() > 60 || golden.logits.dim(1) != kVocab) continue;
+    if (golden.tokens.size() > 60 || golden.logits.dim(1) != kRankVocab) continue;
     StepModel in_order = golden_step_model(model, kernels);
     const Status status = shard(in_order.graph, {.ranks = 2});
     if (!status.ok()) {
@@ -180,14 +180,14 @@ TEST(RankFamilies, LogitsInPartsMatchTransformersOrTheOpIsNamed) {
     const TextEngineOptions options = stepper_options();
     OwnStepper one = make_stepper(std::move(in_order), kernels, 1, options);
     ASSERT_TRUE(one.stepper);
-    const std::vector<float> logits = run_prompt(*one.stepper, golden.tokens, kVocab);
+    const std::vector<float> logits = run_prompt(*one.stepper, golden.tokens, kRankVocab);
     ASSERT_EQ(logits.size(), golden.logits.values.size());
-    const Difference d = difference(logits.data(), golden.logits.values.data(), std::ssize(golden.tokens), kVocab);
+    const Difference d = difference(logits.data(), golden.logits.values.data(), std::ssize(golden.tokens), kRankVocab);
     EXPECT_LE(d.all, 2e-5);  // the bound of whole models, tests/models/golden_test.cc
     RankSteppers steppers(model, kernels, 2, options);
     ASSERT_TRUE(steppers.is_open());
     std::vector<float> own;
-    steppers.run([&](Stepper& first, const auto& send) { own = run_prompt(first, golden.tokens, kVocab, send); });
+    steppers.run([&](Stepper& first, const auto& send) { own = run_prompt(first, golden.tokens, kRankVocab, send); });
     EXPECT_EQ(own, logits);
     ++divided;
   }

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kVocab = 64;  // of the golden models
+constexpr int64_t kStepVocab = 64;  // of the golden models
 
 class RandomMessages {
  public:
@@ -160,7 +160,7 @@ TEST_P(StepRecord, ReplayGivesTheSameBits) {
   const TextEngineOptions options = stepper_options(ComputeType::kAuto);
   OwnStepper first = make_stepper(golden_step_model(GetParam(), kernels), kernels, 2, options);
   ASSERT_TRUE(first.stepper);
-  const std::vector<RecordedStep> steps = run_script(*first.stepper, kVocab);
+  const std::vector<RecordedStep> steps = run_script(*first.stepper, kStepVocab);
   ASSERT_GT(steps.size(), 8u);
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/steps";
@@ -175,7 +175,7 @@ TEST_P(StepRecord, ReplayGivesTheSameBits) {
   OwnStepper second = make_stepper(golden_step_model(GetParam(), kernels), kernels, 1, options);
   ASSERT_TRUE(second.stepper);
   for (size_t i = 0; i < steps.size(); ++i)
-    EXPECT_EQ(execute(*second.stepper, (*read)[i], kVocab), steps[i].logits) << "step " << i;
+    EXPECT_EQ(execute(*second.stepper, (*read)[i], kStepVocab), steps[i].logits) << "step " << i;
 }
 INSTANTIATE_TEST_SUITE_P(Models, StepRecord,
                          ::testing::Values("llama_gqa", "mixtral", "mistral_window", "qwen2_tied_window", "qwen3_next",
@@ -205,7 +205,7 @@ TEST(StepMessage, MessagesThatDoNotFitAreErrors) {
   const CpuKernels& kernels = **cpu_kernels();
   OwnStepper own = make_stepper(golden_step_model("llama_gqa", kernels), kernels, 1);
   ASSERT_TRUE(own.stepper);
-  const StepMessage good = run_script(*own.stepper, kVocab)[2].message;
+  const StepMessage good = run_script(*own.stepper, kStepVocab)[2].message;
   ASSERT_FALSE(good.page_changes.empty()) << "the fork copies a page";
   const auto error = [&](auto&& change) {
     StepMessage message = good;

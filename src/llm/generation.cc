@@ -168,12 +168,16 @@ std::vector<SampleRow> TextGeneration::device_samples() {
   Sampler::Checkpoint checkpoint;
   if (count > 1) checkpoint = sampler_.checkpoint();
   bool has_any = false;
-  for (size_t i = 0; i < count; ++i) {
-    // The device applies the penalties of a row as if the tokens drafted before it were accepted.
-    if (i > 0) sampler_.accept(draft_[i]);
-    const auto more = static_cast<int64_t>(i);
-    if (num_sampled_ + more >= request_.min_tokens) rows[i] = sampler_.device_row(std::ssize(text_) + more);
-    has_any = has_any || rows[i].kind != SampleRow::Kind::kHost;
+  try {
+    for (size_t i = 0; i < count; ++i) {
+      // The device applies the penalties of a row as if the tokens drafted before it were accepted.
+      if (i > 0) sampler_.accept(draft_[i]);
+      const auto more = static_cast<int64_t>(i);
+      if (num_sampled_ + more >= request_.min_tokens) rows[i] = sampler_.device_row(std::ssize(text_) + more);
+      has_any = has_any || rows[i].kind != SampleRow::Kind::kHost;
+    }
+  } catch (const std::bad_alloc&) {  // the host samples
+    has_any = false;
   }
   if (count > 1) sampler_.roll_back(checkpoint);
   if (!has_any) rows.clear();

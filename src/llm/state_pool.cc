@@ -156,6 +156,11 @@ Status SequenceState::reserve(int64_t tokens) {
 Status SequenceState::reserve(int64_t tokens, std::vector<PageChange>& changes) {
   for (size_t g = 0; g < tables_.size(); ++g) REDLINE_TRY(check_pages(g, tokens));
   changes.reserve(changes.size() + tables_.size());  // before a page changes its owner: this may throw
+  for (size_t g = 0; g < tables_.size(); ++g) {
+    std::vector<int32_t>& pages = tables_[g].pages;
+    const auto needed = static_cast<size_t>(is_recurrent(g) ? 2 : kv_pages_for(length_ + tokens));
+    if (pages.capacity() < needed) pages.reserve(std::max(needed, 2 * pages.size()));
+  }
   for (size_t g = 0; g < tables_.size(); ++g) reserve_pages(g, tokens, changes);
   return {};
 }

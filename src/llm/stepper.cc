@@ -12,6 +12,7 @@
 #include "graph/split_graph.h"
 #include "kernels/cpu/linear/linear_choice.h"
 #include "runtime/placement_speeds.h"
+#include "tensor/activation_layout.h"
 
 namespace redline {
 namespace {
@@ -56,6 +57,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngine
   s.context_ = model.context;
   s.is_context_set_ = options.context > 0;
   s.weight_bytes_ = model.weight_bytes;
+  s.max_adapter_rank_ = options.max_adapter_rank;
   s.ports_ = PromptPorts::of(model.graph, model.vocab_size);
   REDLINE_TRY(s.set_limits(options));
   ExecutableOptions e;
@@ -139,10 +141,15 @@ Status Stepper::open(Graph graph, const ExecutableOptions& executable, const Tex
 
 Stepper::SameBits Stepper::find_same_bits(const std::set<DType>& types, const ExecutableOptions& options) const {
   SameBits same;
-  if (options.exact_f32 || options.interpret || options.batch_invariance == BatchInvariance::kAlways) return same;
+  if (options.exact_f32 || options.interpret) return same;
+  // From kXTileRows rows with the same adapters on, tile units multiply the up factors.
+  if (max_adapter_rank_ > 0 && (is_on_cpu_ || device_layers_ || device_experts_) && runtime_->kernels().has_tile_unit)
+    same.step_tokens = kXTileRows - 1;
+  if (options.batch_invariance == BatchInvariance::kAlways) return same;
   // From own_rows() on the device's library may multiply.
   if (!is_on_cpu_)
-    if (const auto device = runtime_->device(device_); device.ok()) same.step_tokens = (*device)->own_rows();
+    if (const auto device = runtime_->device(device_); device.ok())
+      same.step_tokens = std::min(same.step_tokens, (*device)->own_rows());
   if (!is_on_cpu_ && !device_layers_ && !device_experts_) return same;
   for (const DType type : types) {
     const ActivationLayouts layouts =
@@ -364,9 +371,13 @@ Status Stepper::run(std::span<const StepEntry> batch) {
 }
 
 Status Stepper::execute(const StepMessage& message) {
-  REDLINE_TRY(check(message).within("a step"));
-  pool_->apply(message.page_changes);
-  return run(message);
+  try {
+    REDLINE_TRY(check(message).within("a step"));
+    pool_->apply(message.page_changes);
+    return run(message);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("no room for a step of {} sequences", message.sequences.size());
+  }
 }
 
 Status Stepper::run(const StepMessage& message) {

@@ -152,6 +152,7 @@ class Stepper {
   StepWork work(std::span<const StepEntry> batch) const;
 
   int64_t context_ = 0, weight_bytes_ = 0;
+  int64_t max_adapter_rank_ = 0;  ///< TextEngineOptions::max_adapter_rank
   PromptPorts ports_;
   bool is_context_set_ = false;
   DeviceChoice device_;  ///< the device that runs the first layers

@@ -1,5 +1,7 @@
 // The messages of a stepper: how a step is made of entries, checked, and written to the inputs of the network.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
 
@@ -134,15 +136,39 @@ Status Stepper::check_rows(const StepMessage& m) const {
   REDLINE_TRY(check_size("embeddings", m.embeddings.size(), numbers));
   REDLINE_TRY(check_size("the list of layer_rows", m.layer_rows.size(), ports_.num_layer_rows));
   for (const std::vector<float>& rows : m.layer_rows) REDLINE_TRY(check_size("layer_rows", rows.size(), numbers));
+  std::array<int64_t, kNumSymbols> ends = {};
   for (const StepMessage::Adapters& segment : m.adapters) {
-    if (segment.row_begin < 0 || segment.row_end < segment.row_begin)
-      return invalid_argument("adapters of rows [{}, {})", segment.row_begin, segment.row_end);
-    for (const WeightedAdapter& each : segment.adapters)
+    const auto unit = static_cast<size_t>(segment.unit);
+    if (unit >= ends.size() || segment.row_begin < ends[unit] || segment.row_end < segment.row_begin)
+      return invalid_argument("adapters of rows [{}, {}), which are negative or not in order", segment.row_begin,
+                              segment.row_end);
+    ends[unit] = segment.row_end;
+    std::vector<int64_t> ranks;  // the sum for each site
+    for (const WeightedAdapter& each : segment.adapters) {
       if (!each.adapter) return invalid_argument("an adapter is missing");
+      const std::vector<AdapterFactors>& factors = each.adapter->factors;
+      ranks.resize(std::max(ranks.size(), factors.size()));
+      for (size_t site = 0; site < factors.size(); ++site)
+        if ((ranks[site] += factors[site].rank) > max_adapter_rank_)
+          return invalid_argument("the adapters of a row have rank {} together, the model was opened for {}",
+                                  ranks[site], max_adapter_rank_);
+    }
   }
   if (!m.samples.empty()) REDLINE_TRY(check_size("samples", m.samples.size(), std::ssize(m.logit_rows)));
-  for (const SampleRow& sample : m.samples)
-    for (const LogitEdit& edit : sample.edits) REDLINE_TRY(check_range("samples", {&edit.token, 1}, ports_.vocab_size));
+  const auto is_share = [](float x) { return x >= 0 && x <= 1; };  // false for NaN
+  for (const SampleRow& sample : m.samples) {
+    if (sample.kind == SampleRow::Kind::kDraw &&
+        (!(sample.scale >= 0 && std::isfinite(sample.scale)) || sample.top_k < 0 || !is_share(sample.top_p) ||
+         !is_share(sample.min_p) || !(sample.u >= 0 && sample.u < 1)))
+      return invalid_argument("a row is sampled with scale {}, top_k {}, top_p {}, min_p {} and u {}", sample.scale,
+                              sample.top_k, sample.top_p, sample.min_p, sample.u);
+    std::vector<int32_t> edited;
+    for (const LogitEdit& edit : sample.edits) edited.push_back(edit.token);
+    REDLINE_TRY(check_range("samples", edited, ports_.vocab_size));
+    std::sort(edited.begin(), edited.end());
+    if (std::adjacent_find(edited.begin(), edited.end()) != edited.end())
+      return invalid_argument("samples has two edits of one token");
+  }
   return {};
 }
 
@@ -170,7 +196,8 @@ Status Stepper::check_pages(const StepMessage& m) const {
     if (change.group < 0 || change.group >= std::ssize(m.groups))
       return invalid_argument("a change of a page in state group {} of {}", change.group, m.groups.size());
     const int64_t pages = pool_->capacity(static_cast<size_t>(change.group));
-    if (change.page < 0 || change.page >= pages || change.copy_of < PageChange::kCleared || change.copy_of >= pages)
+    if (change.page < 0 || change.page >= pages || change.copy_of < PageChange::kCleared || change.copy_of >= pages ||
+        change.copy_of == change.page)
       return invalid_argument("a change of page {} by page {}; state group {} has {} pages", change.page,
                               change.copy_of, change.group, pages);
   }

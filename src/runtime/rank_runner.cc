@@ -1,7 +1,9 @@
 #include "runtime/rank_runner.h"
 
 #include <algorithm>
+#include <new>
 
+#include "base/error.h"
 #include "graph/ops/all_reduce.h"
 
 namespace redline {
@@ -17,12 +19,20 @@ std::vector<std::shared_ptr<RankGroup>> rank_groups(const Graph& graph) {
 }
 
 Status RankRunner::step(const StepContext& context) {
-  for (const auto& group : groups_) REDLINE_TRY(group->status());
-  Status status = runner_->step(context);
-  for (const auto& group : groups_) {
-    if (!status.ok()) group->fail(status);
-    else status = group->status();
+  Status status;
+  const auto ask_groups = [&] {
+    for (const auto& group : groups_)
+      if (status.ok()) status = group->status();
+  };
+  ask_groups();
+  try {
+    if (status.ok()) status = runner_->step(context);
+  } catch (const std::bad_alloc&) {
+    status = out_of_memory("no room for the step of a rank");
   }
+  ask_groups();
+  if (!status.ok())
+    for (const auto& group : groups_) group->fail(status);  // the other ranks do not wait for this one
   return status;
 }
 

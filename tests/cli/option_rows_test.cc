@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "cli/command.h"
@@ -31,6 +32,10 @@ void for_each_table(const Use& use) {
 
 bool has_flag(const OptionRow& row, std::string_view command) {
   if (row.commands == OptionRow::kEvery) return true;
+  if (row.commands == OptionRow::kGenerating) {
+    constexpr std::string_view kGenerating[] = {"run", "chat", "serve", "batch", "bench serve"};
+    return std::find(std::begin(kGenerating), std::end(kGenerating), command) != std::end(kGenerating);
+  }
   return command == "serve" || (command == "batch" && row.commands == OptionRow::kServers);
 }
 

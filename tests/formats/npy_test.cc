@@ -165,7 +165,7 @@ TEST(ReadNpy, ErrorsSayWhatIsWrong) {
   expect(file_of("{'descr': '<f4'}", two), Code::invalid_argument, "lacks one of");
   expect(file_of("{'a': 1}", two), Code::invalid_argument, "unknown key \"a\"");
   expect(file_of("{'descr", two), Code::invalid_argument, "string without an end");
-  expect(file_of("{", two), Code::invalid_argument, "where a string is expected");
+  expect(file_of("{", two), Code::invalid_argument, "lacks a string where one is expected");
   expect(file_of("[]", two), Code::invalid_argument, "does not begin with {");
   // Every cut of a good file is an error, never a crash.
   const std::string good = file_of_type("<f4", "2,", two);

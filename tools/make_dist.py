@@ -118,6 +118,8 @@ def man_page(markdown, version):
             lines.append(f'.SS "{roff(line[4:])}"')
         elif is_rule(line) or is_rule(following) or line.startswith(("<!--", "# ")):  # a table's head and what is below it
             continue
+        elif line.startswith("- "):
+            lines += [r".IP \(bu 2", roff(line[2:])]
         elif line.startswith("|"):
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
             lines += [".TP", roff(cells[0]), roff("; ".join(c.replace(r"\|", "|") for c in cells[1:] if c)) or r"\&"]
@@ -183,7 +185,9 @@ def make(preset, target, level):
         copy_licences(prefix / "share/doc/redline/licenses", libraries)
         man = prefix / "share/man/man1/redline.1"
         man.parent.mkdir(parents=True)
-        man.write_text(man_page(run(str(binary), "help", "--markdown"), version), encoding="utf-8")
+        # `help --markdown` leaves out the options of the tables, which `help options` lists.
+        text = "\n".join(run(str(binary), "help", *what) for what in (["--markdown"], ["options"]))
+        man.write_text(man_page(text, version), encoding="utf-8")
         file = target / f"{name}.tar.xz"
         time_s = run("git", "-C", str(ROOT), "log", "-1", "--format=%ct").strip() if (ROOT / ".git").exists() else "0"
         write_tarball(prefix, file, int(time_s), level)

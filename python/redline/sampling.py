@@ -79,6 +79,7 @@ class SamplingOptions(TypedDict, total=False):
     dynatemp_range: float | None
     dynatemp_exponent: float | None
     samplers: Union[Sequence[str], None]
+    num_speculative_tokens: int | None
 
 
 # A new row of include/redline/generate_options.inc is a keyword at once; type checkers know it once it is listed above.

@@ -280,7 +280,9 @@ redline_code redline_image_preview(const redline_image_progress* progress, int64
 }
 
 void redline_image_request_init(redline_image_request* request, size_t struct_size, redline_image_pipeline* pipeline) {
-  init_struct(request, struct_size, default_request(pipeline != nullptr ? pipeline->shared->defaults : ImageRequest()));
+  static const ImageRequest kDefaults;  // not a copy: the strings are borrowed from the pipeline
+  const ImageRequest& defaults = pipeline != nullptr ? pipeline->shared->defaults : kDefaults;
+  init_struct(request, struct_size, default_request(defaults));
 }
 
 redline_code redline_image_generate(redline_image_pipeline* pipeline, const redline_image_request* request,

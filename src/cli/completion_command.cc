@@ -30,8 +30,10 @@ void for_each_flag(const Command& command, const std::function<void(const Option
 /// Returns the choices of a command's first argument (shells, commands); empty: it has none.
 std::vector<std::string> argument_choices(const Command& command) {
   std::vector<std::string> choices;
-  if (std::string_view(command.name) == "help")
+  if (std::string_view(command.name) == "help") {
     for (const Command& c : commands()) choices.push_back(c.name);
+    for (const char* subject : {"recipes", "exit-codes", "fields", "json", "options"}) choices.emplace_back(subject);
+  }
   command.with_options([&](const OptionList& options) {
     for (const Option& o : options.all())
       if (o.is_argument && choices.empty()) choices = o.rule.choices;

@@ -243,6 +243,11 @@ Status explain_kind(Status status, const std::string& path, ModelUse use) {
 }
 
 Result<FileKind> detect_file_kind(const std::string& path) {
+  if (is_random_model(path))
+    return unsupported(
+        "{}: the weights are made in memory, and this command reads a file; redline bench --random {} "
+        "--save FILE.gguf writes one",
+        path, path.substr(kRandomPrefix.size()));
   std::error_code error;
   if (fs::is_directory(path, error)) return kind_of_folder(path);
   REDLINE_ASSIGN(const auto file, MappedFile::open(path));

@@ -274,8 +274,8 @@ std::string markdown_help() {
     text += fmt::format("| {} | {} | {} |\n", exit_code(e.code), code_name(e.code), e.meaning);
   text +=
       "\n## Options of engines\n\nCommands that open a model have the flags of its engine, such as `--threads` and "
-      "`--device`. `redline COMMAND --help`\nlists them, and `redline help options` all options with their names in "
-      "C++, C and Python. They come from tables, which\nstate name, default, meaning and bounds of each: of\n"
+      "`--device`. `redline COMMAND --help`\nlists them. They come from tables, which `redline help options` prints "
+      "with the names in C++, C and Python, and which\nstate name, default, meaning and bounds of each: of\n"
       "[language models](../include/redline/text_engine_options.inc), of\n"
       "[image models](../include/redline/image_options.inc) and of\n"
       "[embedding models](../include/redline/embedding_options.inc).\n";

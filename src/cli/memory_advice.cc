@@ -13,6 +13,7 @@
 
 #include "cli/file_report.h"
 #include "cli/table.h"
+#include "models/files/random_model.h"
 #include "models/registry.h"
 
 namespace redline::cli {
@@ -60,6 +61,13 @@ struct Weights {
 /// Reads the sizes of a model's weights. Values that cannot be read are 0.
 Weights weights_of(const std::string& path) {
   Weights weights;
+  if (is_random_model(path)) {
+    const Result<RandomModelSpec> spec = parse_random_model(path);
+    if (!spec.ok()) return weights;
+    weights.parameters = count_parameters(*spec);
+    weights.bytes = row_bytes(spec->dtype, weights.parameters);  // vectors, which are f32, are few
+    return weights;
+  }
   const Result<FileKind> kind = detect_file_kind(path);
   if (!kind.ok()) return weights;
   const Result<FileReport> report = read_file_report(path, *kind);
@@ -112,7 +120,8 @@ std::string memory_warning(const std::string& path, int64_t weight_bytes, int64_
 
 std::string memory_warning(const std::string& path) {
   const int64_t available = available_memory();
-  if (file_bytes(path) <= available) return "";  // the header is read only if a message is needed
+  // The header is read only if a message is needed.
+  if (!is_random_model(path) && file_bytes(path) <= available) return "";
   const Weights weights = weights_of(path);
   return memory_warning(path, weights.bytes, weights.parameters, available);
 }
@@ -136,6 +145,8 @@ Status advise_text_memory(Status status, const std::string& path, int64_t contex
   if (status.code() != Code::out_of_memory) return status;
   const int64_t available = available_memory();
   std::string advice = fmt::format("; {} are available", size_text(available));
+  // Opening a random model makes all its weights.
+  if (is_random_model(path)) return Status(status.code(), status.message() + advice);
   if (const Result<Checkpoint> checkpoint = Checkpoint::open(path); checkpoint.ok()) {
     const auto model = build_language_model(*checkpoint);
     const int64_t weights = weights_of(path).bytes;

@@ -66,8 +66,8 @@ struct RunArgs {
       {.min = 1,
        .max = 256,
        .aliases = {"--num-beams"},
-       .not_with = {"stop", "grammar", "json-schema", "regex", "choice", "logprobs", "temperature", "seed",
-                    "samplers"}});
+       .not_with = {"stop", "grammar", "json-schema", "regex", "choice", "logprobs", "temperature", "seed", "samplers",
+                    "speculate"}});
     v(length_penalty, "length-penalty", "X", "rank texts by log-probability / (tokens, prompt included)^X",
       {.shown_default = "1", .needs = {"beams"}});
     v.group("");

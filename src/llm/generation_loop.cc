@@ -548,10 +548,8 @@ void GenerationLoop::sample(std::span<const ScheduledTokens> scheduled, std::spa
   stepper_.for_each(std::ssize(requests), vocab, sample_request);
   for (const Rows& r : requests) {
     if (r.count == 1) continue;
-    if (!r.request->is_late()) {  // the rows after one that is held are dropped unseen
-      counts_.drafted_tokens += r.count - 1;
-      counts_.accepted_tokens += r.request->accepted_of_last_draft();
-    }
+    const bool is_seen = !r.request->is_late();  // rows after one that is held are dropped
+    if (is_seen) counts_.drafted_tokens += r.count - 1, counts_.accepted_tokens += r.request->accepted_of_last_draft();
     SequenceState& state = *r.request->state();
     const int64_t length = state.length() - r.count + r.used;
     REDLINE_CHECK(state.truncate(length) == length);

@@ -23,6 +23,7 @@ struct Field {
   nb::object (*get)(const void* field, size_t count);
   size_t offset, count_offset;
   OptionRow row = {};
+  std::string_view default_value = {};  ///< default of the row as it is written there
 };
 using Fields = std::vector<Field>;
 
@@ -219,7 +220,8 @@ struct Access<const redline_image*> {
 };
 
 template <class T>
-Field field_of(const char* name, size_t offset, size_t count_offset, OptionRow row = {}) {
+Field field_of(const char* name, size_t offset, size_t count_offset, OptionRow row = {},
+               std::string_view default_value = {}) {
   return {name,
           Access<T>::kKind,
           [](void* field, size_t* count, nb::handle value, Memory& memory) {
@@ -228,14 +230,15 @@ Field field_of(const char* name, size_t offset, size_t count_offset, OptionRow r
           [](const void* field, size_t count) { return Access<T>::get(*static_cast<const T*>(field), count); },
           offset,
           count_offset,
-          std::move(row)};
+          std::move(row),
+          default_value};
 }
 
 #define REDLINE_FIELD(S, name) field_of<decltype(S::name)>(#name, offsetof(S, name), 0)
 #define REDLINE_LIST(S, name, count) field_of<decltype(S::name)>(#name, offsetof(S, name), offsetof(S, count))
-#define REDLINE_ROW(S, type_, name_, meaning_, ...)           \
+#define REDLINE_ROW(S, type_, name_, value_, meaning_, ...)   \
   field_of<decltype(S::name_)>(#name_, offsetof(S, name_), 0, \
-                               {.name = #name_, .type = #type_, .meaning = (meaning_), __VA_ARGS__}),
+                               {.name = #name_, .type = #type_, .meaning = (meaning_), __VA_ARGS__}, #value_),
 
 // The fields of each struct: its rows, and the fields without a row that Python has.
 const Fields& runtime_fields() {
@@ -247,7 +250,7 @@ const Fields& runtime_fields() {
 const Fields& model_fields() {
   static const Fields fields = {
 #define REDLINE_OPTION(type, name, value, meaning, ...) \
-  REDLINE_ROW(redline_model_options, type, name, meaning, __VA_ARGS__)
+  REDLINE_ROW(redline_model_options, type, name, value, meaning, __VA_ARGS__)
 #include "redline/text_engine_options.inc"
       REDLINE_FIELD(redline_model_options, runtime), REDLINE_LIST(redline_model_options, adapters, num_adapters)};
   return fields;
@@ -258,7 +261,7 @@ const Fields& generate_fields() {
 #define L(name, count) REDLINE_LIST(redline_generate_options, name, count)
   static const Fields fields = {
 #define REDLINE_OPTION(type, name, value, meaning, ...) \
-  REDLINE_ROW(redline_generate_options, type, name, meaning, __VA_ARGS__)
+  REDLINE_ROW(redline_generate_options, type, name, value, meaning, __VA_ARGS__)
 #define REDLINE_REQUEST_OPTION REDLINE_OPTION
 #include "redline/generate_options.inc"
       F(has_seed),
@@ -298,7 +301,7 @@ const Fields& logits_fields() {
 const Fields& embedding_fields() {
   static const Fields fields = {
 #define REDLINE_OPTION(type, name, value, meaning, ...) \
-  REDLINE_ROW(redline_embedding_options, type, name, meaning, __VA_ARGS__)
+  REDLINE_ROW(redline_embedding_options, type, name, value, meaning, __VA_ARGS__)
 #include "redline/embedding_options.inc"
       REDLINE_FIELD(redline_embedding_options, runtime)};
   return fields;
@@ -314,7 +317,7 @@ const Fields& embed_fields() {
 const Fields& pipeline_fields() {
   static const Fields fields = {
 #define REDLINE_OPTION(type, name, value, meaning, ...) \
-  REDLINE_ROW(redline_image_pipeline_options, type, name, meaning, __VA_ARGS__)
+  REDLINE_ROW(redline_image_pipeline_options, type, name, value, meaning, __VA_ARGS__)
 #include "redline/image_options.inc"
       REDLINE_FIELD(redline_image_pipeline_options, runtime),
       REDLINE_LIST(redline_image_pipeline_options, adapters, num_adapters)};
@@ -325,7 +328,7 @@ const Fields& request_fields() {
 #define F(name) REDLINE_FIELD(redline_image_request, name)
   static const Fields fields = {
 #define REDLINE_OPTION(type, name, value, meaning, ...) \
-  REDLINE_ROW(redline_image_request, type, name, meaning, __VA_ARGS__)
+  REDLINE_ROW(redline_image_request, type, name, value, meaning, __VA_ARGS__)
 #include "redline/image_request.inc"
       REDLINE_LIST(redline_image_request, prompts, num_prompts),
       F(num_images),
@@ -346,7 +349,7 @@ const Fields& request_fields() {
 const Fields& network_fields() {
   static const Fields fields = {
 #define REDLINE_OPTION(type, name, value, meaning, ...) \
-  REDLINE_ROW(redline_network_options, type, name, meaning, __VA_ARGS__)
+  REDLINE_ROW(redline_network_options, type, name, value, meaning, __VA_ARGS__)
 #include "redline/network_options.inc"
       REDLINE_FIELD(redline_network_options, runtime)};
   return fields;
@@ -397,6 +400,10 @@ nb::list rows_of(const Fields& fields, const void* defaults) {
   nb::list rows;
   for (const Field* field : ordered) {
     nb::object value = read_field(*field, defaults);
+    // The C interface has NULL for the default of a text or a name.
+    if (const std::string_view written = field->default_value; field->row.type == "PRECISION") value = text("auto");
+    else if (field->row.type == "TEXT" && written.size() > 2 && value.is_none())
+      value = text(written.substr(1, written.size() - 2));
     if (field->row.type == "BOOL") value = nb::bool_(PyObject_IsTrue(value.ptr()) == 1);
     rows.append(nb::make_tuple(text(field->row.name), keyword_type(field->row.type), value, text(field->row.meaning),
                                text(field->row.details), text(field->row.unset)));

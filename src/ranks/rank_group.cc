@@ -32,8 +32,11 @@ template Status RankGroup::all_reduce_of(std::span<float> values);
 template Status RankGroup::all_reduce_of(std::span<double> values);
 
 Status RankGroup::all_gather(std::span<const uint8_t> mine, std::span<uint8_t> all) {
-  if (all.size() != mine.size() * static_cast<size_t>(size()))
-    return invalid_argument("all_gather: {} bytes of {} ranks into {} bytes", mine.size(), size(), all.size());
+  if (all.size() != mine.size() * static_cast<size_t>(size())) {
+    Status status = invalid_argument("all_gather: {} bytes of {} ranks into {} bytes", mine.size(), size(), all.size());
+    if (size() > 1) fail(status);  // other ranks may wait for this one
+    return status;
+  }
   if (size() == 1) {
     std::copy(mine.begin(), mine.end(), all.begin());
     return status();

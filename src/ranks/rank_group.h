@@ -23,7 +23,7 @@ class RankExchange {
   /// Waits until all ranks have arrived. Returns their parts in the order of ranks; empty: the group has failed. May be
   /// called by several threads.
   virtual std::span<const void* const> parts() = 0;
-  /// Ends the round: waits until all ranks have left, or the group has failed.
+  /// Ends the round: waits until all ranks have left, or the group has failed and no rank reads a part.
   virtual void leave() = 0;
 };
 
@@ -36,6 +36,9 @@ class RankGroup {
   virtual int size() const = 0;
   /// Returns the exchange of this name, the same one in every call. It lives as long as the group.
   virtual RankExchange& exchange(const std::string& name) = 0;
+  /// Notes the resources on which this rank runs steps, which hold a lock meanwhile. invalid_argument: another rank has
+  /// them, and would wait for that lock while this rank waits for it.
+  virtual Status claim(const void* resources) = 0;
   /// Makes every operation of every rank fail from now on; the first status is kept.
   virtual void fail(Status status) = 0;
   /// Returns the first failure of any rank, or success.

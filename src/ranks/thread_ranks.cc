@@ -17,6 +17,7 @@ constexpr int kMaxRanks = 64;
 // A rank waits this long without sleeping, about the time by which ranks of one machine arrive apart.
 constexpr int kSpins = 4000;
 constexpr timespec kNap = {0, 50'000};
+constexpr double kMaxNapSeconds = 0.1;  // the most of one nap that counts towards a time limit
 
 void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -29,6 +30,7 @@ void pause_briefly() {
 /// The state of one rank in one exchange, which the other ranks read.
 struct alignas(64) Slot {
   std::atomic<uint64_t> arrived{0}, left{0};  ///< numbers of rounds
+  std::atomic<uint64_t> reading{0};           ///< the last round whose parts this rank reads, until it has left
   const void* data = nullptr;                 ///< the part of the last round; written before `arrived`
   int64_t bytes = 0;
 };
@@ -50,13 +52,21 @@ class Hub {
     if (is_new) at->second = std::make_unique<Channel>(name, size_);
     return *at->second;
   }
+  Status claim(const void* resources, int rank) {
+    std::lock_guard lock(mutex_);
+    for (const auto& [other, taken] : resources_)
+      if (other != rank && taken == resources)
+        return invalid_argument("ranks {} and {} share a runtime; each rank needs one of its own", other, rank);
+    resources_[rank] = resources;
+    return {};
+  }
   void fail(Status status) {
     std::lock_guard lock(mutex_);
     if (has_failed()) return;
     status_ = std::move(status);
-    has_failed_.store(true, std::memory_order_release);
+    has_failed_.store(true, std::memory_order_seq_cst);
   }
-  bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
+  bool has_failed() const { return has_failed_.load(std::memory_order_seq_cst); }
   Status status() const {
     if (!has_failed()) return {};
     std::lock_guard lock(mutex_);
@@ -66,7 +76,8 @@ class Hub {
   /// makes it.
   bool wait(const Channel& channel, std::atomic<uint64_t> Slot::*counter, uint64_t round, const char* verb) {
     using Clock = std::chrono::steady_clock;
-    Clock::time_point start;
+    Clock::time_point last;
+    double waited = 0;
     for (int spins = 0; !has_failed(); ++spins) {
       const auto is_behind = [&](const Slot& slot) { return (slot.*counter).load(std::memory_order_acquire) < round; };
       const auto late = std::find_if(channel.slots.begin(), channel.slots.end(), is_behind);
@@ -75,16 +86,27 @@ class Hub {
         pause_briefly();
         continue;
       }
-      if (spins == kSpins) start = Clock::now();
+      if (spins == kSpins) last = Clock::now();
       ::nanosleep(&kNap, nullptr);
-      if (std::chrono::duration<double>(Clock::now() - start).count() < options_.timeout_seconds) continue;
+      // A long nap means that the process was stopped, and the other ranks with it.
+      const Clock::time_point now = Clock::now();
+      waited += std::min(std::chrono::duration<double>(now - last).count(), kMaxNapSeconds);
+      last = now;
+      if (waited < options_.timeout_seconds) continue;
       std::string missing;
       for (size_t r = 0; r < channel.slots.size(); ++r)
         if (is_behind(channel.slots[r])) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+      if (missing.empty()) continue;  // the last one has just arrived
       fail(internal("{}: of {} ranks, {} did not {} within {} s", channel.name, size_, missing, verb,
                     options_.timeout_seconds));
     }
     return false;
+  }
+  /// After a failure: waits until no rank reads a part of the channel. Ranks that have not begun to read it do not.
+  void wait_for_readers(const Channel& channel) const {
+    for (const Slot& slot : channel.slots)
+      while (slot.reading.load(std::memory_order_seq_cst) > slot.left.load(std::memory_order_acquire))
+        ::nanosleep(&kNap, nullptr);
   }
 
  private:
@@ -92,6 +114,7 @@ class Hub {
   const ThreadRanksOptions options_;
   mutable std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Channel>> channels_;
+  std::map<int, const void*> resources_;  ///< by rank
   std::atomic<bool> has_failed_{false};
   Status status_;  ///< under mutex_
 };
@@ -113,10 +136,17 @@ class ThreadExchange final : public RankExchange {
     std::lock_guard lock(mutex_);
     if (collected_.load(std::memory_order_relaxed) == round) return parts_;
     if (!hub_.wait(channel_, &Slot::arrived, round, "arrive")) return {};
+    // A rank that leaves after a failure either sees that this one reads, or this one sees the failure.
+    mine_.reading.store(round, std::memory_order_seq_cst);
+    if (hub_.has_failed()) {
+      mine_.reading.store(round - 1, std::memory_order_release);
+      return {};
+    }
     for (size_t r = 0; r < parts_.size(); ++r) {
       const Slot& slot = channel_.slots[r];
       if (slot.bytes != mine_.bytes) {
         hub_.fail(internal("{}: rank {} has {} bytes, another one {}", channel_.name, r, slot.bytes, mine_.bytes));
+        mine_.reading.store(round - 1, std::memory_order_release);
         return {};
       }
       parts_[r] = slot.data;
@@ -127,7 +157,7 @@ class ThreadExchange final : public RankExchange {
   void leave() override {
     const uint64_t round = mine_.arrived.load(std::memory_order_relaxed);
     mine_.left.store(round, std::memory_order_release);
-    hub_.wait(channel_, &Slot::left, round, "leave");
+    if (!hub_.wait(channel_, &Slot::left, round, "leave")) hub_.wait_for_readers(channel_);
   }
 
  private:
@@ -150,6 +180,7 @@ class ThreadRank final : public RankGroup {
     if (is_new) at->second = std::make_unique<ThreadExchange>(*hub_, hub_->channel(name), rank_);
     return *at->second;
   }
+  Status claim(const void* resources) override { return hub_->claim(resources, rank_); }
   void fail(Status status) override { hub_->fail(std::move(status)); }
   Status status() const override { return hub_->status(); }
 

@@ -124,6 +124,7 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   ports(graph.outputs, e.output_ports_);
   e.flops_ = graph.flops();
   const auto groups = rank_groups(graph);
+  for (const auto& group : groups) REDLINE_TRY(group->claim(&runtime));
   if (options.interpret) {
     REDLINE_ASSIGN(e.runner_, make_interpreter_runner(std::move(graph), options.bounds));
     if (!groups.empty()) e.runner_ = std::make_unique<RankRunner>(std::move(e.runner_), groups);

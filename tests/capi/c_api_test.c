@@ -180,6 +180,8 @@ static void layout(void) {
   CHECK(offsetof(redline_generate_options, cache_salt) == 240 && offsetof(redline_generate_options, min_tokens) == 352);
   CHECK(offsetof(redline_generate_options, dynatemp_exponent) == 328);
   CHECK(offsetof(redline_generate_options, json_relaxed) == 384 && sizeof(redline_generate_options) >= 392);
+  // Not in the padding behind json_relaxed, which struct_size 392 covers.
+  CHECK(offsetof(redline_generate_options, num_speculative_tokens) == 392);
   CHECK(offsetof(redline_image_request, seed) == 120 && offsetof(redline_image_request, quality) == 152);
   CHECK(offsetof(redline_image_request, mask) == 200 && offsetof(redline_image_request, resize) == 280);
   CHECK(offsetof(redline_image_pipeline_options, num_adapters) == 128);

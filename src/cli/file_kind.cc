@@ -141,7 +141,7 @@ std::string advice_for(const std::string& path, FileKind kind) {
              "model_index.json";
     case FileKind::kLlama2c:
       return fmt::format("`redline convert {} OUT.gguf --tokenizer tokenizer.bin` makes a model of it", path);
-    case FileKind::kPipeline: return fmt::format("`redline image {} PROMPT` generates images with it", path);
+    case FileKind::kPipeline:
     case FileKind::kPipelineFile: return fmt::format("`redline image {} PROMPT` generates images with it", path);
     case FileKind::kComponent: {
       const std::string around = pipeline_around(path);

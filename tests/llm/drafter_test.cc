@@ -376,7 +376,7 @@ TEST(Drafts, EmulatedDevice) {
   }
 }
 
-// What drafts leave in the prefix cache continues as it would without them.
+// A request that starts from the prefix cache of one with drafts continues as it would without them.
 TEST(Drafts, PrefixCacheHasNoDraftedState) {
   const auto drafting = open_drafting(kTales, drafting_options()), plain = open_drafting(kTales, drafting_options());
   DraftedRequest r;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/hash.h"
 #include "llm/drafters/drafter.h"
 
 namespace redline {
@@ -71,7 +72,7 @@ class PromptLookup final : public Drafter {
   uint64_t key() const {
     uint64_t hash = 0;
     for (auto token = text_.end() - kMinMatch; token != text_.end(); ++token)
-      hash = (hash ^ static_cast<uint64_t>(*token)) * 0x9e3779b97f4a7c15U + (hash >> 29);
+      hash = hash_word(hash, static_cast<uint64_t>(*token));
     return hash;
   }
   /// Returns the number of tokens before and at `at` that equal the last tokens of the text, up to kMaxMatch.

@@ -21,6 +21,11 @@ constexpr DTypeInfo kTypes[] = {
     {DType::kI32, "i32", 1, 4, 26, false, false, 0},
     {DType::kI64, "i64", 1, 8, 27, false, false, 0},
     {DType::kF64, "f64", 1, 8, 28, true, false, 0},
+    {DType::kU8, "u8", 1, 1, -1, false, false, 0},
+    {DType::kU16, "u16", 1, 2, -1, false, false, 0},
+    {DType::kU32, "u32", 1, 4, -1, false, false, 0},
+    {DType::kU64, "u64", 1, 8, -1, false, false, 0},
+    {DType::kBool, "bool", 1, 1, -1, false, false, 0},
 #define REDLINE_ROW(F) \
     {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, blocks::F::kGgufType, \
      false,             true,            0},
@@ -69,7 +74,7 @@ constexpr GgufName kOtherGgufTypes[] = {
 // ggml's names of the supported types, as GGUF tools print them; "" for types that ggml has no number for.
 // clang-format off
 constexpr std::string_view kGgufNames[kNumDTypes] = {
-    "F32", "F16", "BF16", "I8", "I16", "I32", "I64", "F64",
+    "F32", "F16", "BF16", "I8", "I16", "I32", "I64", "F64", "", "", "", "", "",
 #define REDLINE_NAME(F) #F,
     REDLINE_BLOCK_FORMATS(REDLINE_NAME)
 #undef REDLINE_NAME
@@ -131,6 +136,11 @@ constexpr RowFunctions kRows[kNumDTypes] = {
     {convert_row<int32_t>},
     {convert_row<int64_t>},
     {convert_row<double>},
+    {convert_row<uint8_t>},
+    {convert_row<uint16_t>},
+    {convert_row<uint32_t>},
+    {convert_row<uint64_t>},
+    {convert_row<uint8_t>},
 #define REDLINE_ROW(F) block_rows<blocks::F>(),
     REDLINE_BLOCK_FORMATS(REDLINE_ROW)
 #undef REDLINE_ROW

@@ -22,13 +22,18 @@ enum class DType : uint8_t {
   kI32,
   kI64,
   kF64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kBool,  ///< a byte, 0 or 1
 #define REDLINE_NAME(F) k##F,
   REDLINE_BLOCK_FORMATS(REDLINE_NAME)  // tensor/blocks
   REDLINE_ROW_FORMATS(REDLINE_NAME)
 #undef REDLINE_NAME
 };
 #define REDLINE_ONE(F) +1
-inline constexpr int kNumDTypes = 8 REDLINE_BLOCK_FORMATS(REDLINE_ONE) REDLINE_ROW_FORMATS(REDLINE_ONE);
+inline constexpr int kNumDTypes = 13 REDLINE_BLOCK_FORMATS(REDLINE_ONE) REDLINE_ROW_FORMATS(REDLINE_ONE);
 #undef REDLINE_ONE
 
 /// Properties of a type. A plain type is a block of one element.
